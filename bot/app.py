@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
@@ -60,6 +60,7 @@ from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.opening import open_storage
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
 from core.agents import StatusFile
@@ -117,7 +118,6 @@ async def run(settings: Settings) -> None:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
             await bot.start()
-            gc.collect()
             gc.freeze()
             gc.enable()
             await bot.until(stop)
@@ -154,7 +154,7 @@ class Bot:
             StorageError: the storage is in use or cannot be used.
             ConfigurationError: the signing key is not Ed25519.
         """
-        store = await Store.open(settings.database_url or settings.storage.path, settings.listen_url)
+        store = await open_storage(settings.database_url or settings.storage.path, settings.listen_url)
         try:
             signing = await Signing.open(settings, store, clock or store.clock)
             calls_back = any(each.callbacks for each in settings.producers) or await has_callbacks(store)
@@ -181,6 +181,8 @@ class Bot:
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
         ledger.found_tampered = self._tell_of_tampered
+        loop = asyncio.get_running_loop()
+        ledger.found_unreadable = lambda name: loop.call_soon_threadsafe(self._tell_of_unreadable, name)
         self.base = base = build_base(
             settings,
             store,
@@ -285,7 +287,6 @@ class Bot:
             changed=partial(self.record_changed, ours=False),
             heard=self.feed.wake,
             owing=told.owing,
-            notices=told.notices,
             clock=clock,
         )
         self.replicas = Replicas(
@@ -367,7 +368,7 @@ class Bot:
             self.feed,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._died: asyncio.Future[None] = loop.create_future()
         self._introduced = asyncio.Event()
         self._posting = asyncio.Event()  # cards are being posted
         self._caught_up = asyncio.Event()
@@ -376,7 +377,7 @@ class Bot:
         # Records that change while the bot takes the lead, and whether we wrote them: handled once it leads.
         self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
-        self._told_of = set[str]()  # changed records that this process has told of
+        self._told_of = set[str]()  # changed and unreadable records that this process has told of
 
     async def start(self) -> None:
         """Reads the ledgers, then starts every part; where another bot leads on the database, only the parts that take
@@ -388,7 +389,7 @@ class Bot:
         self._http = await self._listen()
         if leads := await self.store.lead(wait=False):
             await self._take_in_files()
-        unreadable = await self._read_records()
+        await self._read_records()
         if leads:
             await self._restore()
         else:
@@ -396,20 +397,17 @@ class Bot:
         for name, work in self._work():
             self._begin(name, work)
         if leads:
-            await self._lead(unreadable)
+            await self._lead()
             self._begin("lease", self._until_deposed())
         else:
-            self._begin("lease", self._take_lead(unreadable))
+            self._begin("lease", self._take_lead())
             _log.info("following", open=len(self.base.index))
 
-    async def _read_records(self) -> list[str]:
-        """Fills the index. Returns the ids of records that cannot be read."""
-        unreadable = list[str]()
+    async def _read_records(self) -> None:
+        """Fills the index."""
         async for some in self.ledger.load():
-            for record in some.records:
-                self.shown.delivery.know(record)
-            unreadable += some.unreadable
-        return unreadable
+            for known in some:
+                self.shown.delivery.know(known)
 
     async def _take_in_files(self) -> bool:
         """Takes in the ledger files if the database is new and empty. Returns whether it did."""
@@ -457,7 +455,7 @@ class Bot:
         await self.home.restore()
         self._takes_clicks.set()
 
-    async def _take_lead(self, unreadable: Sequence[str]) -> None:
+    async def _take_lead(self) -> None:
         telling = asyncio.create_task(self.replicas.tell(), name="tell")
         try:
             await self.store.lead()
@@ -467,9 +465,9 @@ class Bot:
         self.shown.lanes.active = True
         try:
             if await self._take_in_files():
-                unreadable = await self._read_records()
+                await self._read_records()
             await self._restore()
-            await self._lead(unreadable)
+            await self._lead()
         except _AWAY as error:
             # Takes over again from the beginning, here or in another bot, once the database is back.
             _log.warning("cannot take over from the last leader", reason=str(error))
@@ -500,8 +498,8 @@ class Bot:
         for changed, ours in meanwhile:
             self.record_changed(changed, ours=ours)
 
-    async def _lead(self, unreadable: Iterable[str]) -> None:
-        """Starts the work that only the leader does. `unreadable`: the ids of records that cannot be read."""
+    async def _lead(self) -> None:
+        """Starts the work that only the leader does."""
         await self.store.note_shell(consents=self.base.settings.shell.consent)
         if self.signing is not None:
             await self._warn_of_another_key(self.signing)
@@ -510,10 +508,6 @@ class Bot:
         self.told.channels.look_at_all()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
-        for each in unreadable:
-            trouble = RecordUnreadable(each, parse_id(each)[0])
-            _log.error("cannot read a record", id=each)
-            await self.told.notices.ledger_unreadable(trouble)
         owing = self.told.owing
         for record in self.base.index:
             if record.round > 1 or not (record.is_open or record.is_signed):
@@ -558,6 +552,16 @@ class Bot:
             ids = sorted(each.id for each in news if each.issue_number == issue)
             notice = partial(self.told.notices.records_tampered, issue, ids)
             self.slack.app.later.run(self._notify(notice), "tell of changed records")
+
+    def _tell_of_unreadable(self, clarification: str) -> None:
+        """Pages on-call, if this bot leads, about a record that cannot be read."""
+        if clarification in self._told_of or not self.store.leads:
+            return
+        self._told_of.add(clarification)
+        _log.error("cannot read a record", id=clarification)
+        trouble = RecordUnreadable(clarification, parse_id(clarification)[0])
+        notice = partial(self.told.notices.ledger_unreadable, trouble)
+        self.slack.app.later.run(self._notify(notice), "tell of an unreadable record")
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice; retries while the storage is unavailable."""

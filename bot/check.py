@@ -27,6 +27,7 @@ from bot.responders import check_commands
 from bot.settings.model import Settings
 from bot.signing import KeyPlace, jwk_of
 from bot.storage import beside
+from bot.storage.outside import SlackConnections, connections, kept_at
 from bot.views import phrases
 from bot.web.server import bind
 from core.workflow import Scopes
@@ -59,13 +60,11 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         from bot.storage import postgres  # noqa: PLC0415 - an extra: psycopg need not be there
 
         url = settings.database_url
-        results, connections = postgres.check(url, settings.listen_url or url)
-        yield from results
+        yield from postgres.check(url, settings.listen_url or url)
     else:
         yield beside.check_storage(settings.storage.path)
-        connections = beside.connections(settings.storage.path)
     if has_socket:
-        yield from check_connections(connections)
+        yield from check_connections(connections(settings.storage.path, settings.database_url))
     yield from check_owner(settings)
     yield from _signing_key(settings)
     yield from check_pagers(settings)
@@ -79,7 +78,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
 
 
-def check_connections(seen: beside.SlackConnections | None) -> Iterator[CheckResult]:
+def check_connections(seen: SlackConnections | None) -> Iterator[CheckResult]:
     """Report what Slack said when the bot last connected. A connection of our own would take clicks away from the bot."""
     if seen is None:
         return
@@ -124,12 +123,8 @@ def _signing_key(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _bot_runs(settings: Settings) -> bool:
-    if settings.database_url is None:
-        return beside.is_in_use(settings.storage.path)
-    from bot.storage.postgres import is_led  # noqa: PLC0415 - an extra: psycopg need not be there
-
     with suppress(StorageUnavailable):  # the line about the database says so
-        return is_led(settings.database_url)
+        return kept_at(settings.storage.path, settings.database_url).is_in_use()
     return False
 
 

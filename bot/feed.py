@@ -188,9 +188,9 @@ class Feed:
             return None  # another check tells
         told = [f"{name}: {why}" for name, (why, at) in self._failed.items() if at > since]
         told += [
-            f"{each.consumer} skipped {each.clarification}: {each.why}"
-            if each.clarification
-            else f"{each.consumer} began again with what is open: {each.why}"
+            f"{each['consumer']} skipped {each['clarification']}: {each['why']}"
+            if each["clarification"]
+            else f"{each['consumer']} began again with what is open: {each['why']}"
             for each in found
         ]
         return "; ".join(told) or None

@@ -169,7 +169,7 @@ class Mailer:
         """Loads the stored messages; drops those for parties that are no longer configured."""
 
         def work(tx: Tx) -> int:
-            return retain(tx, self.name, {each.mail.party for each in self._boxes.values()})
+            return retain(tx, f"{self.name}:", {each.mail.party for each in self._boxes.values()})
 
         if dropped := await self.host.store.write(work):
             _log.warning(

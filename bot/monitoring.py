@@ -7,18 +7,15 @@ the router decides again under the record's lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from math import inf
 
 import structlog
 
-from bot.intake.notices import Notices
 from bot.signing import Owing
-from bot.storage.store import until_stored
 from bot.storage.tx import batches
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, event_or_time
@@ -203,12 +200,11 @@ class LedgerWatch:
     changed: Callable[[Clarification], None]
     heard: Callable[[], None]
     owing: Owing
-    notices: Notices
     clock: Clock
 
     async def run(self) -> None:
         """Take in what other processes write, until cancelled."""
-        async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
+        async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes()) as changes:
             busy: dict[str, asyncio.Task[None]] = {}
             async for names in changes:
                 self.heard()
@@ -237,11 +233,7 @@ class LedgerWatch:
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("changed record delayed", id=clarification, reason=str(error))
             return False
-        except NotFound:
-            return True
-        except LedgerUnreadable as error:
-            _log.error("cannot read a record", id=clarification, reason=str(error))
-            await self._notify(partial(self.notices.ledger_unreadable, error))
+        except (NotFound, LedgerUnreadable):
             return True
         if self.index.get(clarification) is known:  # nothing was written meanwhile
             self.changed(record)
@@ -250,8 +242,3 @@ class LedgerWatch:
     def _is_news(self, record: Clarification) -> bool:
         known = self.index.get(record.id)
         return known is None or known.revision < record.revision
-
-    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
-        """Stores a notice if this bot leads; retries while the storage is unavailable."""
-        if self.owing.leads():
-            await until_stored(notice, self.clock, _log, "notice delayed")

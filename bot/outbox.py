@@ -379,10 +379,10 @@ async def waiting(store: Store) -> Mapping[str, int]:
     return {row["endpoint"]: int(row["n"]) for row in rows}
 
 
-def retain(tx: Tx, kind: str, parties: Collection[str]) -> int:
-    """Deletes messages of a kind (`kind:…`; '': without a colon) for parties not in `parties`; returns how many."""
-    there = [row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")]
-    gone = [each for each in there if each.rpartition(":")[0] == kind and each not in parties]
+def retain(tx: Tx, prefix: str, parties: Collection[str]) -> int:
+    """Deletes the messages for parties whose name begins so, and are not in `parties`; returns how many."""
+    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
+    gone = [each for each in there.difference(parties) if each.startswith(prefix)]
     return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
 
 

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from core.clarification import Ask, Clarification
-from core.clock import Clock
 from core.errors import ClarifyError
 from core.records import Book, Receipts, Signer, agrees, unsigned_rounds
-from core.summary import Seen
+from core.summary import Seen, Summary
 
 _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
@@ -69,12 +68,14 @@ class Contents(NamedTuple):
 
 class Ledger(Protocol):
     """The records. `receipts` checks receipts (None: nothing does), `signer` signs them (None: there is no key in this
-    process). `found_tampered` is called with records that do not agree with their receipts.
+    process). `found_tampered` is called with records that do not agree with their receipts; `found_unreadable`, in any thread,
+    with the id of one that does not parse.
     """
 
     receipts: Receipts | None = None
     signer: Signer | None = None
     found_tampered: Callable[[Sequence[Clarification]], None] | None = None
+    found_unreadable: Callable[[str], object] | None = None
 
     async def transact(
         self,
@@ -135,8 +136,8 @@ class Ledger(Protocol):
             LedgersAway: the database cannot be read.
         """
 
-    def load(self) -> AsyncGenerator[Contents]:
-        """On start, the records that need something, some at a time.
+    def load(self) -> AsyncGenerator[list[Summary]]:
+        """On start, what is known of the records that need something, some at a time.
 
         Raises:
             LedgersAway: the database cannot be read.
@@ -172,7 +173,7 @@ class Ledger(Protocol):
             NotFound, LedgersAway, LedgerUnreadable: as `find`.
         """
 
-    def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:
+    def changes(self) -> AsyncGenerator[list[str]]:
         """The ids of records that other processes may have changed, while it is iterated, beginning with those before."""
 
     def woken(self, clarification_id: str) -> AbstractAsyncContextManager[asyncio.Event]:

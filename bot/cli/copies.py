@@ -16,15 +16,16 @@ from bot.errors import BackupError, StorageError
 from bot.integrations.ledgerfiles import erasing as in_files
 from bot.integrations.ledgerfiles.owner import disown, owner_of
 from bot.retention import forget as forgetting
-from bot.retention.backup import Kept, Manifest
+from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
 from bot.retention.move import move as move_to
-from bot.retention.sqlite import InSqlite
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
+from bot.storage.beside import InSqlite
+from bot.storage.outside import Kept, kept_at
 from core.clarification import Clarification
 from core.clock import SystemClock, iso
 from core.errors import BadInput, LedgerUnwritable, LockTimeout
@@ -94,7 +95,7 @@ def _named(to: str, environ: Mapping[str, str]) -> Kept:
     """
     place = environ.get(to, to)
     if place.startswith(("postgresql://", "postgres://")):
-        kept = _in_postgres(place)
+        kept = kept_at(Path(), place)
         try:
             kept.name  # noqa: B018 - checks the address
         except StorageError as error:
@@ -156,15 +157,7 @@ def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:
 
 def kept_in(settings: ShellSettings) -> Kept:
     """Returns the database that the settings name."""
-    if (url := database_url(settings)) is None:
-        return InSqlite(settings.storage.path)
-    return _in_postgres(url)
-
-
-def _in_postgres(url: str) -> Kept:
-    from bot.retention.postgres import InPostgres  # noqa: PLC0415 - psycopg is optional
-
-    return InPostgres(url)
+    return kept_at(settings.storage.path, database_url(settings))
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from bot.cli.trail import Beside, Line, csv_row, trail
 from bot.delivery.messages import reminders
 from bot.errors import StorageError
 from bot.oncall.pages import logged
-from bot.retention.backup import Kept
 from bot.routing import Audiences
+from bot.storage.outside import Kept
 from core.clock import iso, recent, span_of, spoken
 from core.digest import NO_APPROVALS, Count, Digest, DigestBuilder, Share
 from core.errors import BadInput

@@ -103,13 +103,9 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        if (url := self.database_url) is None:
-            from bot.storage.beside import is_in_use  # noqa: PLC0415 - most commands need no database
+        from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
 
-            return is_in_use(self.settings.storage.path)
-        from bot.storage.postgres import is_led  # noqa: PLC0415
-
-        return is_led(url)
+        return kept_at(self.settings.storage.path, self.database_url).is_in_use()
 
     async def settle(self) -> None:
         """Record who was refused, and update the agent-status file, unless a running bot does."""
@@ -289,11 +285,11 @@ async def _ledgers(
     """
     from bot.signing import StoredKeys  # noqa: PLC0415 - hooks ask over HTTP, and start fast
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
-    from bot.storage.store import Store  # noqa: PLC0415
+    from bot.storage.opening import open_storage  # noqa: PLC0415 - as above
 
     url, path = database_url(settings), settings.storage.path
     is_new = url is None and not path.exists()
-    store = await Store.open(url or path, beside=True)
+    store = await open_storage(url or path, beside=True)
     if is_new:
         note(f"Created an empty database at {path}.")
     try:

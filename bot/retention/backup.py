@@ -11,12 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,14 +22,12 @@ from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, turns
 from bot.producers import inbox, push
 from bot.storage import ledger
-from bot.storage.beside import Columns, Contents
+from bot.storage.outside import Kept
 from bot.storage.schema import refusal
 from bot.storage.tx import Tx
 from core.clarification import Moment
 from core.files import make_folder, sync
 from core.ledgerfiles import LedgerFiles
-
-_T = TypeVar("_T")
 
 NAME = "manifest.json"
 DATABASE = "clarify.db"
@@ -95,85 +90,6 @@ class Restored:
     manifest: Manifest
     aside: str | None
     files: Path | None
-
-
-class Kept(Protocol):
-    """The database of a bot, used from another process, whether a bot runs or not. Blocking."""
-
-    @property
-    def name(self) -> str:
-        """What people call it, without secrets."""
-
-    def copy(self, to: Path) -> int:
-        """Copies it into a SQLite file, as of one moment. Returns its version.
-
-        Raises:
-            BackupError, StorageUnavailable: there is none, or it cannot be read.
-            OSError: the file cannot be written.
-        """
-
-    def put(
-        self,
-        copied: Path,
-        prepare: Callable[[Tx], None],
-        *,
-        aside: str | None = None,
-        drop: bool = False,
-        emptied: Callable[[], None] = lambda: None,
-    ) -> str | None:
-        """Puts a copy in its place, after `prepare`. Calls `emptied` when no bot uses it any more and it is about to change.
-
-        `aside`: the name under which the previous one is kept; `drop`: it is not; neither: there must be none.
-
-        Returns:
-            Where the previous one is now, or None if there was none.
-
-        Raises:
-            BackupError, StorageInUseError: see `restore`.
-        """
-
-    def held(self, to: Path) -> AbstractContextManager[Tx]:
-        """Copies it into a SQLite file, and lets nobody else change it until the end, when what the transaction did is stored.
-
-        Raises:
-            BackupError, StorageUnavailable: there is none, or it cannot be used.
-            StorageInUseError: a bot runs on it.
-        """
-
-    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
-        """Returns what it holds, as of one moment.
-
-        Raises:
-            StorageUnavailable: it cannot be read.
-        """
-
-    def unfinished(self) -> str | None:
-        """Returns the installation that is being moved here (`bot.retention.move`); None: none is.
-
-        Raises:
-            StorageUnavailable: it cannot be read.
-        """
-
-    def read_only(self) -> AbstractContextManager[Tx]:
-        """Yields a transaction for queries.
-
-        Raises:
-            StorageUnavailable: it cannot be read.
-        """
-
-    def change(self, work: Callable[[Tx], _T]) -> _T:
-        """Runs `work` in one transaction, and tells running bots.
-
-        Raises:
-            StorageUnavailable: nothing was changed, or the outcome is unknown.
-        """
-
-    def purge(self) -> None:
-        """Removes from the disk what was deleted, as far as this process can.
-
-        Raises:
-            StorageUnavailable: repeating the call does the rest.
-        """
 
 
 def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest:

@@ -21,8 +21,8 @@ from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
 from bot.oncall.pages import Outside
 from bot.producers import inbox, push, questions
-from bot.retention.backup import Kept
 from bot.storage import ledger, outside
+from bot.storage.outside import Kept
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification, parse_id

@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bot.errors import BackupError
-from bot.retention.backup import DATABASE, Kept, aside_name
-from bot.storage import beside
-from bot.storage.beside import Columns
-from bot.storage.database import require_here
+from bot.retention.backup import DATABASE, aside_name
+from bot.storage.beside import Columns, InSqlite
+from bot.storage.outside import Kept
+from bot.storage.store import require_here
 from bot.storage.tx import NUMBERED, Row, Tx
 
 
@@ -49,7 +49,7 @@ def move(source: Kept, target: Kept, *, now: datetime, replace: bool) -> Moved:
     with TemporaryDirectory() as folder:
         draft = Path(folder) / DATABASE
         with source.held(draft) as tx:
-            compared, installation = _look(draft)
+            compared, installation = _look(InSqlite(draft))
             is_unfinished = target.unfinished() == installation["id"]
             aside = None
             if installation["moved_to"] != target.name or not is_unfinished:
@@ -66,14 +66,14 @@ def move(source: Kept, target: Kept, *, now: datetime, replace: bool) -> Moved:
     return Moved(rows, aside)
 
 
-def _look(copied: Path) -> tuple[Columns, Row]:
+def _look(copied: InSqlite) -> tuple[Columns, Row]:
     """Returns what the move must not change, and the installation."""
     own = {("installation", "moved_to"), ("installation", "moved_from"), *NUMBERED.items()}
     compared = {
         table: [name for name in names if (table, name) not in own]
-        for table, names in beside.columns_in(copied).items()
+        for table, names in copied.columns().items()
     }
-    with beside.read_only(copied) as tx:
+    with copied.read_only() as tx:
         (row,) = tx.rows("select id, moved_to, moved_from from installation")
     return compared, row
 

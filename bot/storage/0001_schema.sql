@@ -19,6 +19,7 @@ create table clarifications (    -- what was asked and decided: one clarificatio
   live integer not null,         -- 1: needs something
   closed real,                   -- when it changed last, if it is finished
   revision integer not null,
+  summary text,                  -- what a start reads of it, as JSON (`core.summary`); null: it needs nothing
   body text not null,            -- the record as JSON
   written integer not null       -- the transaction that wrote it last (`Tx.stamp`)
 );

@@ -7,50 +7,29 @@ import fcntl
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
-from bot.storage.database import require_here
 from bot.storage.schema import REMEDY, newest_version, require_usable
-from bot.storage.sqlite import migrate, require_current, version_of
-from bot.storage.tx import Row, Tx
+from bot.storage.sqlite import migrate, require_current, tell_changed, version_of
+from bot.storage.store import require_here
+from bot.storage.tx import Tx
 from core.files import make_folder, make_private, sync
 
+_T = TypeVar("_T")
 _LOOK_SECONDS, _BUSY_SECONDS = 2.0, 10.0
-_WITH = ("", "-wal", "-shm")
 
 
 @contextmanager
-def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
-    """Yields a transaction for queries on an existing storage. Writes and locks nothing.
-
-    `current`: refuse a storage of another version.
-
-    Raises:
-        StorageUnavailable: it cannot be read, or has another version.
-    """
-    try:
-        with closing(_read_only(path)) as db:
-            if current:
-                require_current(db, path)
-            yield Tx(db)
-    except sqlite3.Error as error:
-        raise StorageUnavailable(f"The storage could not be read: {error}.") from error
-
-
-@contextmanager
-def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
+def transaction(path: Path) -> Iterator[Tx]:
     """Yields one transaction, even while a bot holds the storage. Deleted data is overwritten with zeros.
-
-    `current`: refuse a storage of another version.
 
     Raises:
         StorageUnavailable: it cannot be used, or has another version. Nothing was changed.
@@ -58,8 +37,7 @@ def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
             db.row_factory = sqlite3.Row
-            if current:
-                require_current(db, path)
+            require_current(db, path)
             db.execute("pragma secure_delete = on")
             db.execute("pragma foreign_keys = on")
             db.execute("begin immediate")
@@ -67,61 +45,6 @@ def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
             db.execute("commit")  # without it, closing undoes everything
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
-
-
-def empty_log(path: Path) -> bool:
-    """Writes back and truncates SQLite's log, which still holds old pages. Returns False while another process reads:
-    try again.
-
-    Raises:
-        StorageUnavailable: it cannot be used.
-    """
-    try:
-        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as db:
-            return not db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
-    except sqlite3.Error as error:
-        raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
-
-
-NOTED = "select others, told_at from installation where told_at is not null"
-
-
-@dataclass(frozen=True, slots=True)
-class SlackConnections:
-    """How many connections of the Slack app were not the bot's, when Slack last reported them."""
-
-    others: int
-    at: datetime
-
-    @classmethod
-    def noted(cls, row: Row | None) -> Self | None:
-        """Reads them from the row of `installation`."""
-        return None if row is None else cls(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
-
-
-def connections(path: Path) -> SlackConnections | None:
-    """Returns what `Store.note_connections` stored last, or None if there is nothing or it cannot be read."""
-    if not path.exists():
-        return None
-    try:
-        with read_only(path) as tx:
-            return SlackConnections.noted(tx.one(NOTED))
-    except StorageUnavailable:
-        return None  # another line of `clarify check` reports it
-
-
-def is_in_use(path: Path) -> bool:
-    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing. Takes a
-    shared lock, so that two processes that check at once do not mistake each other for a bot.
-    """
-    try:
-        with Path(f"{path}.lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a bot never started here, or we may not read the file
-    return False
 
 
 @contextmanager
@@ -143,41 +66,6 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def parts(path: Path) -> list[Path]:
-    """Returns the storage's files that exist, the database itself last."""
-    return [part for suffix in reversed(_WITH) if (part := Path(f"{path}{suffix}")).exists()]
-
-
-def rename_to(path: Path, name: str) -> None:
-    """Renames the storage's files, if any, by adding `name`."""
-    for part in parts(path):
-        part.rename(f"{path}.{name}{part.name.removeprefix(path.name)}")
-
-
-def copy(path: Path, to: Path) -> int:
-    """Copies a snapshot of a storage into one file, even while others write. Returns its version.
-
-    Raises:
-        BackupError: it is damaged, or cannot be read.
-    """
-    make_private(to)
-    try:
-        with (
-            closing(
-                sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_BUSY_SECONDS)
-            ) as source,
-            closing(sqlite3.connect(to, isolation_level=None)) as target,
-        ):
-            source.backup(target)
-            target.execute("pragma journal_mode = delete")
-            problem = target.execute("pragma quick_check").fetchone()[0]
-            if problem != "ok":
-                raise BackupError(f"{path} is damaged: {problem}.")
-            return version_of(target)
-    except sqlite3.Error as error:
-        raise BackupError(f"{path} could not be copied: {error}.") from error
 
 
 class Contents(NamedTuple):
@@ -211,35 +99,148 @@ def columns(file: sqlite3.Connection) -> Columns:
     return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
-def columns_in(path: Path) -> Columns:
-    """Returns the tables of a storage with their columns.
+@dataclass(frozen=True, slots=True)
+class InSqlite:
+    """`bot.storage.outside.Kept` in SQLite's file."""
 
-    Raises:
-        StorageUnavailable: it cannot be read.
-    """
-    try:
-        with closing(_read_only(path)) as db:
-            return columns(db)
-    except sqlite3.Error as error:
-        raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+    database: Path
 
+    @property
+    def name(self) -> str:
+        return str(self.database.resolve())
 
-def contents(path: Path, wanted: Columns) -> Mapping[str, Contents]:
-    """Returns what is in the columns of a storage, as of one moment.
+    def is_in_use(self) -> bool:
+        """By the lock that a bot holds. Creates nothing. Takes a shared lock, so that two processes that check at once do not
+        mistake each other for a bot.
+        """
+        try:
+            with Path(f"{self.database}.lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # a bot never started here, or we may not read the file
+        return False
 
-    Raises:
-        StorageUnavailable: it cannot be read.
-    """
-    try:
-        with closing(_read_only(path)) as db:
+    def copy(self, to: Path) -> int:
+        self._require()
+        make_private(to)
+        source = f"{self.database.resolve().as_uri()}?mode=rw"
+        try:
+            with (
+                closing(sqlite3.connect(source, uri=True, timeout=_BUSY_SECONDS)) as there,
+                closing(sqlite3.connect(to, isolation_level=None)) as target,
+            ):
+                there.backup(target)
+                target.execute("pragma journal_mode = delete")
+                problem = target.execute("pragma quick_check").fetchone()[0]
+                if problem != "ok":
+                    raise BackupError(f"{self.database} is damaged: {problem}.")
+                return version_of(target)
+        except sqlite3.Error as error:
+            raise BackupError(f"{self.database} could not be copied: {error}.") from error
+
+    def _require(self) -> None:
+        if not self.database.exists():
+            raise BackupError(f"{self.database} is not there: no bot has used it yet.")
+
+    def put(
+        self,
+        copied: Path,
+        prepare: Callable[[Tx], None],
+        *,
+        aside: str | None = None,
+        drop: bool = False,
+        emptied: Callable[[], None] = lambda: None,
+    ) -> str | None:
+        with exclusive(self.database):
+            # Dropped: no bot has opened it. The database itself is the last.
+            there = [] if drop else [each for each in self._files() if each.exists()]
+            if there and aside is None:
+                raise BackupError(f"{there[0]} already exists. To move it aside, add --replace.")
+            emptied()
+            for each in there:
+                each.rename(f"{self.database}.{aside}{each.name.removeprefix(self.database.name)}")
+            with putting_back(copied, self.database) as tx:
+                prepare(tx)
+                tx.renumber()
+        return f"files with {aside} in their names" if there else None
+
+    def _files(self) -> list[Path]:
+        return [Path(f"{self.database}{suffix}") for suffix in ("-shm", "-wal", "")]
+
+    @contextmanager
+    def held(self, to: Path) -> Iterator[Tx]:
+        self._require()
+        with exclusive(self.database), transaction(self.database) as tx:
+            self.copy(to)
+            yield tx
+
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        with self._open() as db:
             db.row_factory = None
             db.execute("begin")
             return {
                 table: Contents.of(db.execute(f"select {', '.join(names)} from {table}"))
                 for table, names in wanted.items()
             }
-    except sqlite3.Error as error:
-        raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+
+    def columns(self) -> Columns:
+        """Returns its tables with their columns.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        with self._open() as db:
+            return columns(db)
+
+    def unfinished(self) -> str | None:
+        if not self.database.exists():
+            return None
+        with suppress(StorageUnavailable), self.read_only() as tx:  # else it is something else, which stays
+            row = tx.one("select id from installation where moved_from is not null")
+            return None if row is None else str(row["id"])
+        return None
+
+    @contextmanager
+    def read_only(self) -> Iterator[Tx]:
+        with self._open() as db:
+            require_current(db, self.database)
+            yield Tx(db)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Opens it without creating a log. If there is none, no one is writing; a normal open would leave one behind."""
+        path = self.database.resolve()
+        how = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        uri = f"{path.as_uri()}?mode=ro{how}"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=_LOOK_SECONDS)) as db:
+                db.row_factory = sqlite3.Row
+                yield db
+        except sqlite3.Error as error:
+            raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+
+    def change(self, work: Callable[[Tx], _T]) -> _T:
+        if not self.database.exists():
+            raise StorageUnavailable(f"{self.database} is not there: no bot has used it yet.")
+        with transaction(self.database) as tx:
+            result = work(tx)
+        tell_changed(self.database)
+        return result
+
+    def purge(self) -> None:
+        """Writes back and truncates SQLite's log, which still holds old pages."""
+        try:
+            with closing(sqlite3.connect(self.database, timeout=_BUSY_SECONDS)) as db:
+                is_read = db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise StorageUnavailable(f"{self.database} could not be changed: {error}.") from error
+        if is_read:
+            raise StorageUnavailable(
+                f"It was deleted, but {self.database}-wal still holds it while another process reads the database. "
+                "Run the same command again."
+            )
 
 
 @contextmanager
@@ -271,17 +272,6 @@ def putting_back(copied: Path, to: Path) -> Iterator[Tx]:
         raise BackupError(f"{copied} cannot be used: {error}.") from error
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    """Opens a storage without creating a log. If there is none, no one is writing; a normal open would leave one
-    behind.
-    """
-    path = path.resolve()
-    how = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
-    db = sqlite3.connect(f"{path.as_uri()}?mode=ro{how}", uri=True, timeout=_LOOK_SECONDS)
-    db.row_factory = sqlite3.Row
-    return db
 
 
 def _require_here(db: sqlite3.Connection, path: Path) -> None:

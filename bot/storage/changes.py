@@ -158,15 +158,6 @@ def drop(tx: Tx, consumers: Sequence[str]) -> None:
     _delete_passed(tx)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What a consumer could not take, and why. Without a clarification, it began again with what is open."""
-
-    consumer: str
-    clarification: str
-    why: str
-
-
 def note_failure(tx: Tx, consumer: str, change: RecordChange | None, why: str, at: datetime) -> None:
     """`change`: None: the consumer lagged too far, and begins again."""
     tx.run(
@@ -186,16 +177,15 @@ def forget_failures(tx: Tx, before: datetime) -> None:
     tx.run("delete from failed_changes where at < :before", before=before.timestamp())
 
 
-async def failures(store: Store, since: datetime) -> list[Failure]:
-    """Returns the latest that consumers could not take.
+async def failures(store: Store, since: datetime) -> list[Row]:
+    """Returns the latest that consumers could not take, and why. Without a clarification, one began again with what is open.
 
     Raises:
         StorageUnavailable: it cannot be read now.
     """
-    rows = await store.read(
+    return await store.read(
         """select consumer, clarification, why from failed_changes where at >= :since
            order by at desc, revision desc limit :most""",
         since=since.timestamp(),
         most=_MOST_FAILURES,
     )
-    return [Failure(row["consumer"], row["clarification"], row["why"]) for row in rows]

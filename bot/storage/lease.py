@@ -1,6 +1,6 @@
 """Elects the leader among all bots on one PostgreSQL: a row with an epoch, judged by the server's clock.
 
-The rules, which `tests/unit/bot/storage/test_lease_model.py` explores in every order of events:
+The rules:
 
 - A bot takes the lease when it was handed over, or when its last renewal is more than `Terms.lasts` ago by the server's
   clock. Each taking raises the epoch by one; nothing else changes it.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import psycopg
@@ -31,7 +31,7 @@ import structlog
 from bot.errors import NotLeading
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import ConnectionThread, PostgresConnection, words
-from bot.storage.database import require_here
+from bot.storage.store import require_here
 from bot.storage.tx import Row
 
 _log = structlog.get_logger("clarify.storage")
@@ -48,23 +48,6 @@ class Terms:
     renew: float = 1.0  # well below the time after which a server counts as silent
     ask: float = 0.5
     silent: float = 6.0  # the server ends it sooner (`bot.storage.postgres`), as far as it can
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLease:
-    """A lease as its holder knows it. `since`: when it sent its last successful renewal, on the steady clock."""
-
-    epoch: int
-    since: float
-    terms: Terms
-
-    def left(self, now: float) -> float:
-        """Returns how many seconds the holder may still act outside; 0 or less means none."""
-        return self.since + self.terms.lasts - self.terms.margin - now
-
-    def renewed(self, sent: float) -> HeldLease:
-        """Returns the lease after a successful renewal sent at `sent`."""
-        return replace(self, since=sent)
 
 
 Newest = tuple[int | None, int | None]
@@ -112,22 +95,20 @@ class Lease:
     terms: Terms
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     newest: Newest = (None, None)
-    _held: HeldLease | None = None
+    epoch: int | None = (
+        None  # the number of this leadership, counted over all bots; None if this bot never led
+    )
+    _since: float = 0.0  # when it sent its last successful renewal, on the steady clock
     _expiry_logged: bool = False
     _renewing: asyncio.Task[None] | None = None
     _acting: set[asyncio.Timeout] = field(default_factory=set)
 
     @property
-    def epoch(self) -> int | None:
-        """The number of this leadership, counted over all bots; None if this bot never led."""
-        return None if self._held is None else self._held.epoch
-
-    @property
     def left(self) -> float:
         """How many seconds this bot may still act as the leader; 0 or less means none."""
-        if self._held is None or self.lost.is_set():
+        if self.epoch is None or self.lost.is_set():
             return 0.0
-        return self._held.left(self.clock.steady())
+        return self._since + self.terms.lasts - self.terms.margin - self.clock.steady()
 
     async def take(self, *, wait: bool = True) -> None:
         """Returns once this bot leads or, without `wait`, once another bot is known to lead.
@@ -150,9 +131,9 @@ class Lease:
             except psycopg.Error as error:
                 _log.warning("cannot tell whether another replica leads", reason=words(error))
             await self.clock.sleep(self.terms.ask)
-        self._held = HeldLease(answer.epoch, answer.time.sent, self.terms)
+        self.epoch, self._since = answer.epoch, answer.time.sent
         _log.info("leading", epoch=answer.epoch)
-        self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
+        self._renewing = asyncio.create_task(self._renew(answer.epoch), name="lease")
 
     @asynccontextmanager
     async def acting(self) -> AsyncIterator[None]:
@@ -173,18 +154,18 @@ class Lease:
 
     async def hand_over(self) -> None:
         """Gives up the lease, so that another bot can lead at once. Nothing may be running any more."""
-        if self._renewing is not None and self._held is not None:
+        if self._renewing is not None and self.epoch is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
             self.lost.set()
             with suppress(psycopg.Error):
-                await self.session.run(partial(_release, self._held.epoch))
+                await self.session.run(partial(_release, self.epoch))
         await self.session.close()
 
-    async def _renew(self, held: HeldLease) -> None:
+    async def _renew(self, epoch: int) -> None:
         while True:
             try:
-                answer = self._note(await self.session.run(partial(self._try_renew, held.epoch)))
+                answer = self._note(await self.session.run(partial(self._try_renew, epoch)))
             except psycopg.Error as error:
                 _log.warning("cannot renew the lease", reason=words(error))
                 if self.left <= 0 and not self._expiry_logged:
@@ -194,11 +175,11 @@ class Lease:
                 continue
             if answer.epoch is None:
                 break
-            self._held = held = held.renewed(answer.time.sent)
+            self._since = answer.time.sent
             self._move_deadlines()
             if self._expiry_logged:
                 self._expiry_logged = False
-                _log.info("still leading", epoch=held.epoch)
+                _log.info("still leading", epoch=epoch)
             await self.clock.sleep(self.terms.renew)
         _log.error("another replica leads")
         self.lost.set()

@@ -39,6 +39,7 @@ from core.errors import (
 from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach, ended
 from core.matching import session_asking
 from core.records import Book, Raw, closed_at, dump, packed, parse, unpacked
+from core.summary import Summary, packed_summary, unpacked_summary
 
 _T = TypeVar("_T")
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a lock
@@ -220,6 +221,7 @@ class DatabaseLedger(Ledger):
             return known[1]
         record = record_of(body)
         if record is None or record.id != name:
+            self._tell_of_unreadable(name)
             raise RecordUnreadable(name, parse_id(name)[0])
         self._know(record, body)
         return record
@@ -228,7 +230,7 @@ class DatabaseLedger(Ledger):
         try:
             return self._parsed(row)
         except LedgerUnreadable:
-            return None  # the watch reports it
+            return None  # `found_unreadable` tells
 
     async def find(self, clarification_id: str) -> Clarification:
         parse_id(clarification_id)
@@ -255,7 +257,7 @@ class DatabaseLedger(Ledger):
         return record if self._wrote.get(clarification_id, 0) < record.revision else None
 
     async def read(self, issue: int) -> Contents:
-        return await _gathered(self.every(issue=issue))
+        return await self._contents(await self._rows("issue = :issue order by number", issue=issue))
 
     async def _contents(self, rows: Sequence[Row]) -> Contents:
         """Returns the records of many rows. In a thread, unless they are few."""
@@ -272,11 +274,22 @@ class DatabaseLedger(Ledger):
 
         return contents() if len(rows) <= 1 else await asyncio.to_thread(contents)
 
-    async def load(self) -> AsyncGenerator[Contents]:
+    async def load(self) -> AsyncGenerator[list[Summary]]:
         (row,) = await self._query(f"select {self.store.horizon} as until")
         self._loaded = row["until"]  # what is written from here on is news
-        async for some in self.every(waiting=True):
-            yield some
+        async for rows in self._pages("select id, summary from clarifications where live = 1"):
+            yield [known for row in rows if (known := self._summarized(row)) is not None]
+
+    def _summarized(self, row: Row) -> Summary | None:
+        try:
+            return unpacked_summary(row["summary"])
+        except ValueError:
+            self._tell_of_unreadable(row["id"])
+            return None
+
+    def _tell_of_unreadable(self, clarification: str) -> None:
+        if self.found_unreadable is not None:
+            self.found_unreadable(clarification)
 
     async def every(
         self,
@@ -293,24 +306,16 @@ class DatabaseLedger(Ledger):
         if since is not None:
             where.append("(closed is null or closed >= :since)")
             values["since"] = since.timestamp()
-        async for some in self._pages(" and ".join(where), after, **values):
-            yield some
+        async for rows in self._pages(_READ + " and ".join(where), after, **values):
+            yield await self._contents(rows)
 
     async def _pages(
-        self, where: str, last: tuple[int, int] = (0, 0), **values: Any
-    ) -> AsyncGenerator[Contents]:
-        """Yields records in the order of issues and numbers."""
-        while True:
-            rows = await self._rows(
-                f"{where} and (issue, number) > (:issue, :number) order by issue, number limit :most",
-                issue=last[0],
-                number=last[1],
-                most=_PAGE,
-                **values,
-            )
-            if not rows:
-                return
-            yield await self._contents(rows)
+        self, which: str, last: tuple[int, int] = (0, 0), **values: Any
+    ) -> AsyncGenerator[list[Row]]:
+        """Yields the rows of a query, in the order of issues and numbers."""
+        page = f"{which} and (issue, number) > (:issue, :number) order by issue, number limit :most"
+        while rows := await self._query(page, issue=last[0], number=last[1], most=_PAGE, **values):
+            yield rows
             last = parse_id(rows[-1]["id"])
 
     async def latest(self, most: int) -> list[Clarification]:
@@ -326,7 +331,7 @@ class DatabaseLedger(Ledger):
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
-    async def changes(self, clock: Clock) -> AsyncGenerator[list[str]]:  # noqa: ARG002 - uses the server's time
+    async def changes(self) -> AsyncGenerator[list[str]]:
         """Each notice names a record and its revision. Without any, some may have been missed."""
         since = self._loaded
         async with aclosing(self.store.notices(CHANNEL)) as told:
@@ -381,14 +386,6 @@ def _note_latest(known: OrderedDict[str, int], name: str, revision: int) -> None
         known.popitem(last=False)
 
 
-async def _gathered(every: AsyncGenerator[Contents]) -> Contents:
-    found = Contents([], [])
-    async for some in every:
-        found.records.extend(some.records)
-        found.unreadable.extend(some.unreadable)
-    return found
-
-
 def record_of(body: str) -> Clarification | None:
     """Returns the record of a row's text; None: it cannot be read."""
     try:
@@ -424,6 +421,7 @@ def write(tx: Tx, record: Clarification, body: str, before: int | None) -> bool:
         live=int(record.needs_something),
         closed=None if closed is None else closed.timestamp(),
         revision=record.revision,
+        summary=packed_summary(record),
         body=body,
         before=before,
     )
@@ -434,14 +432,14 @@ def write(tx: Tx, record: Clarification, body: str, before: int | None) -> bool:
 
 _INSERT = (
     "insert into clarifications"
-    " (id, issue, number, producer, session, token, event, live, closed, revision, body, written)"
-    " values (:id, :issue, :number, :producer, :session, :token, :event, :live, :closed, :revision, :body, {stamp})"
+    " (id, issue, number, producer, session, token, event, live, closed, revision, summary, body, written) values (:id,"
+    " :issue, :number, :producer, :session, :token, :event, :live, :closed, :revision, :summary, :body, {stamp})"
     " on conflict (id) do nothing"
 )
 _UPDATE = (
     "update clarifications set producer = :producer, session = :session, token = :token, event = :event, live = :live,"
-    " closed = :closed, revision = :revision, body = :body, written = case when written > {stamp} then written else {stamp} end"
-    " where id = :id and revision = :before"
+    " closed = :closed, revision = :revision, summary = :summary, body = :body,"
+    " written = case when written > {stamp} then written else {stamp} end where id = :id and revision = :before"
 )
 
 

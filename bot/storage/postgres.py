@@ -30,7 +30,6 @@ from psycopg import sql
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
 from bot.storage import lease, schema
-from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
     ConnectionThread,
@@ -42,8 +41,8 @@ from bot.storage.connection import (
     options,
     words,
 )
-from bot.storage.database import Database, require_here
 from bot.storage.lease import Lease, Newest, Terms
+from bot.storage.store import Store, require_here
 from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
@@ -73,7 +72,7 @@ _LOCK = "hashtextextended('clarify lock ' || %s::text, 0)"  # the number of a na
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
-class PostgreSQL(Database):
+class PostgreSQL(Store):
     """A database that several bots share."""
 
     clock: ServerClock
@@ -89,6 +88,7 @@ class PostgreSQL(Database):
         urls: tuple[str, str],
     ) -> None:
         """`installation`: its row; `urls`: the database's address, and the one for listening."""
+        super().__init__()
         self.installation = str(installation["id"])
         self.secret = bytes(installation["secret"])
         self.clock = ServerClock(SystemClock())
@@ -102,13 +102,7 @@ class PostgreSQL(Database):
         self._lease = Lease(asking, self.name, self.clock, TERMS)
 
     @classmethod
-    async def open(cls, url: str, listen_url: str | None = None) -> Self:
-        """Connects, and makes or upgrades the tables.
-
-        Raises:
-            StorageError: it cannot be used, or is of a version that this release cannot use.
-            StorageUnavailable: it cannot be reached now.
-        """
+    async def open(cls, url: str, listen_url: str | None) -> Self:
         server = Server()
         writer = ConnectionThread(url, server)
         reader = ConnectionThread(url, server, _SILENCE)
@@ -181,7 +175,7 @@ class PostgreSQL(Database):
     def leads(self) -> bool:
         return self._lease.epoch is not None
 
-    async def lead(self, *, wait: bool) -> bool:
+    async def lead(self, *, wait: bool = True) -> bool:
         """Once this bot leads, each transaction is done as the leader or refused."""
         await self._lease.take(wait=wait)
         return self.leads
@@ -237,6 +231,7 @@ class PostgreSQL(Database):
             await asyncio.sleep(_POLL)
 
     async def close(self) -> None:
+        await super().close()
         await self._lease.hand_over()
         with suppress(psycopg.Error):
             await self._writer.run(partial(_sign_off, self.name))
@@ -424,16 +419,14 @@ def our_tables() -> list[str]:
     return sorted(_MADE.findall(schema.for_postgres(0)))
 
 
-def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnections | None]:
-    """Checks a database, and reads the Slack app's connections as a bot last noted them. Changes nothing. Blocking."""
+def check(url: str, listen_url: str) -> Iterator[CheckResult]:
+    """Checks a database. Changes nothing. Blocking."""
     try:
         with closing(connect(url)) as db:
-            results = list(_checked(db, url, listen_url))
-            there = all(result.ok for result in results[:1]) and _has_tables(db)
-            return results, SlackConnections.noted(db.execute(NOTED).fetchone()) if there else None
+            yield from _checked(db, url, listen_url)
     except psycopg.Error as error:
         text = f"The database cannot be had: {words(error)}"
-        return [wrong(_SUBJECT, text, "start the server, or correct the address")], None
+        yield wrong(_SUBJECT, text, "start the server, or correct the address")
 
 
 def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[CheckResult]:
@@ -530,19 +523,6 @@ def _is_pooled(db: PostgresConnection, url: str) -> bool:
     pid = "select pg_backend_pid() as pid"
     with closing(connect(url)) as other:
         return any(db.execute(pid).fetchone() == other.execute(pid).fetchone() for _ in range(_LOOKS))
-
-
-def is_led(url: str) -> bool:
-    """Returns whether a bot leads on a database. Blocking.
-
-    Raises:
-        StorageUnavailable: it cannot be reached.
-    """
-    try:
-        with closing(connect(url)) as db:
-            return led(db)
-    except psycopg.Error as error:
-        raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
 
 def led(db: PostgresConnection) -> bool:

@@ -21,7 +21,7 @@ from watchfiles import awatch
 
 from bot.errors import StorageBusy, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
 from bot.storage import schema
-from bot.storage.database import Database, require_here
+from bot.storage.store import Store, require_here
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
 from core.files import DEBOUNCE, STEP, make_private
@@ -34,7 +34,7 @@ _PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
 
 
 @dataclass(kw_only=True, eq=False)
-class SQLite(Database):
+class SQLite(Store):
     """An open file. A statement that fails affects its own part; trouble with the disk or a lock affects the whole
     batch.
     """
@@ -48,16 +48,11 @@ class SQLite(Database):
     secret: bytes
     clock: Clock = field(default_factory=SystemClock)
 
+    def __post_init__(self) -> None:
+        super().__init__()
+
     @classmethod
-    async def open(cls, path: Path, *, beside: bool = False) -> Self:
-        """Opens or creates the file, with the tables of this release.
-
-        `beside`: a bot may be running on it, and hears of each write; an existing file is not migrated.
-
-        Raises:
-            StorageInUseError: another instance holds it.
-            StorageError: it cannot be opened, has moved, or another version wrote it.
-        """
+    async def open(cls, path: Path, *, beside: bool) -> Self:
         async with AsyncExitStack() as undo:
             try:
                 lock = _locked(path, beside=beside)
@@ -166,6 +161,7 @@ class SQLite(Database):
             yield
 
     async def close(self) -> None:
+        await super().close()
         self.glances.close()
         await self.writer.close()
         await self.reader.close()

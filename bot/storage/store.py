@@ -7,19 +7,17 @@ writes cost one sync. Waiting reads are batched too.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from bot.errors import StorageBusy, StorageSilent, StorageUnavailable
-from bot.storage.database import Database
-from bot.storage.sqlite import SQLite
-from bot.storage.tx import News, Outcome, Query, Row, Topic, Work, bound
+from bot.errors import StorageBusy, StorageMoved, StorageSilent, StorageUnavailable
+from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work, bound
 from core.clock import Clock
 
 _T = TypeVar("_T")
@@ -32,17 +30,24 @@ _LOOK = 0.5  # seconds between checks on a slow commit
 _SOON = 0.05  # seconds that `write_soon` waits for a transaction to join: longer than a card or a click takes
 
 
-class Store:
-    """The open storage. `write` and `read` raise StorageUnavailable if nothing was done.
+class Store(ABC):
+    """The open storage; the defaults suit a database that one bot has to itself. `write` and `read` raise StorageUnavailable if
+    nothing was done.
 
     `installation`: identifies this bot among others on the same Slack app; `secret` keys what must not be guessed. Both are
-    created with the storage, and are in its backups.
+    created with the storage, and are in its backups. `clock`: the time that all bots on this database share: the server's, or
+    with SQLite the machine's. `is_shared`: other bots may use this database; `name`: identifies this process among them.
+    `horizon`: SQL for the lowest `Tx.stamp` that a transaction may still commit with.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.installation = database.installation
-        self.secret = database.secret
-        self._database = database
+    installation: str
+    secret: bytes
+    clock: Clock
+    horizon = Tx.stamp
+    is_shared = False
+    name = ""
+
+    def __init__(self) -> None:
         self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._soon: list[tuple[Work[Any], asyncio.Future[Any]]] = []
         self._hurry_at = 0.0  # when they start a transaction
@@ -50,25 +55,6 @@ class Store:
         self._unread: list[tuple[Query, asyncio.Future[list[Row]]]] = []
         self._reading: asyncio.Task[None] | None = None
         self._refuses = False  # a commit failed, and it was not looked at since
-
-    @classmethod
-    async def open(cls, place: Path | str, listen_url: str | None = None, *, beside: bool = False) -> Store:
-        """Opens or creates the storage, with the tables of this release.
-
-        Args:
-            place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
-            listen_url: PostgreSQL's direct address, if `place` is a pooling proxy's.
-            beside: SQLite's file may be in use by a bot.
-
-        Raises:
-            StorageInUseError: another instance holds the file.
-            StorageError: it cannot be opened, or is of a version that this release cannot use.
-        """
-        if isinstance(place, Path):
-            return cls(await SQLite.open(place, beside=beside))
-        from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - psycopg is an optional extra
-
-        return cls(await PostgreSQL.open(place, listen_url))
 
     async def write(self, work: Work[_T]) -> _T:
         """Runs `work` in a transaction, in the connection's thread. Durable on return. An exception undoes only its
@@ -109,7 +95,7 @@ class Store:
 
     async def find(self, sql: str, **values: object) -> list[Row]:
         """Like `read`, for a few indexed rows: SQLite reads them faster than a thread wakes up."""
-        rows = self._database.glance(bound(sql, values))
+        rows = self.glance(bound(sql, values))
         return await self.read(sql, **values) if rows is None else rows
 
     async def read_one(self, sql: str, **values: object) -> Row | None:
@@ -145,64 +131,38 @@ class Store:
             "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
         )
 
-    @property
-    def clock(self) -> Clock:
-        """The time that all bots on this database share: the server's, or with SQLite the machine's."""
-        return self._database.clock
-
-    @property
-    def horizon(self) -> str:
-        """SQL for the lowest `Tx.stamp` that a transaction may still commit with."""
-        return self._database.horizon
-
-    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
-        """Yields what other processes say on a channel (`Tx.notify`); None or nothing: some may have been
-        missed, as at first.
-        """
-        return self._database.notices(channel)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other bots may use this database."""
-        return self._database.is_shared
-
-    @property
-    def name(self) -> str:
-        """Identifies this process among others on the same database."""
-        return self._database.name
-
-    @property
-    def doubt(self) -> float:
-        """For how many seconds the outcome of a commit has been unknown; 0 if it is not."""
-        return self._database.doubt
-
-    @property
-    def polls(self) -> bool:
-        """Whether the bot polls for news, because notices do not arrive."""
-        return self._database.polls
-
     async def others(self) -> frozenset[str]:
         """Returns the names of the other live bots on this database.
 
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        return await self._database.others()
+        return frozenset()
+
+    @property
+    def doubt(self) -> float:
+        """For how many seconds the outcome of a commit has been unknown; 0 if it is not."""
+        return 0.0
+
+    @property
+    def polls(self) -> bool:
+        """Whether the bot polls for news, because notices do not arrive."""
+        return False
 
     @property
     def leads(self) -> bool:
         """Whether this bot leads: only the leader sends, delivers and runs timers. With SQLite it always does."""
-        return self._database.leads
+        return True
 
-    async def lead(self, *, wait: bool = True) -> bool:
+    async def lead(self, *, wait: bool = True) -> bool:  # noqa: ARG002 - no other bot is waited for
         """Takes the lead unless another bot has it; returns whether this bot leads. `wait`: until it does."""
-        return await self._database.lead(wait=wait)
+        return True
 
     async def deposed(self) -> None:
         """Returns when another bot leads because this one was stopped or cut off for too long. It stores nothing from
         then on.
         """
-        await self._database.deposed()
+        await asyncio.Event().wait()
 
     def acting(self) -> AbstractAsyncContextManager[None]:
         """Wraps an outside call that only the leader makes. The call is cut off when another bot may lead.
@@ -211,11 +171,16 @@ class Store:
             NotLeading: this bot does not lead; the call was not made.
             TimeoutError: it was cut off.
         """
-        return self._database.acting()
+        return nullcontext()
 
-    async def give_back(self) -> None:
+    async def give_back(self) -> None:  # noqa: B027 - most databases do so themselves
         """Returns unused disk space to the file system."""
-        await self._database.give_back()
+
+    @abstractmethod
+    def notices(self, channel: str) -> AsyncGenerator[list[str] | None]:
+        """Yields what other processes say on a channel (`Tx.notify`); None or nothing: some may have been
+        missed, as at first.
+        """
 
     async def tell(self, topic: Topic, name: object = "") -> None:
         """Tells the other bots, like `Tx.tell`, without storing anything else.
@@ -226,11 +191,11 @@ class Store:
         if self.is_shared:
             await self.write(lambda tx: tx.tell(topic, name))
 
+    @abstractmethod
     def news(self) -> AsyncGenerator[list[News] | None]:
         """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with
         names. Yields None when some may have been missed, as at first.
         """
-        return self._database.news()
 
     async def close(self) -> None:
         """Finishes waiting work and closes, so that another instance can open it."""
@@ -241,7 +206,23 @@ class Store:
             await self._task
         if self._reading is not None:
             await self._reading
-        await self._database.close()
+
+    @abstractmethod
+    async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
+        """Runs `works` in one transaction, durable on return.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+            StorageInDoubt: whether it was stored will never be known.
+        """
+
+    @abstractmethod
+    async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        """Returns each query's rows or its exception: StorageUnavailable, or the caller's own mistake."""
+
+    def glance(self, query: Query) -> list[Row] | None:  # noqa: ARG002 - a server is asked for everything
+        """Returns the query's rows without leaving the event loop, or None if only `fetch` can tell."""
+        return None
 
     async def _read_batches(self) -> None:
         """Runs the waiting queries until there are no more."""
@@ -249,7 +230,7 @@ class Store:
             del self._unread[:_BATCH]
             results: list[list[Row] | Exception]
             try:
-                results = await self._database.fetch([query for query, _ in batch])
+                results = await self.fetch([query for query, _ in batch])
             except Exception as error:  # noqa: BLE001 - passed to all callers
                 results = [error] * len(batch)
             if any(
@@ -278,14 +259,14 @@ class Store:
 
     def _watch_commit(self) -> None:
         """Refuses the work that waits behind a commit once the database has been silent for too long."""
-        if self._database.doubt > _PATIENCE:
+        if self.doubt > _PATIENCE:
             self._refuse()
         self._slow = asyncio.get_running_loop().call_later(_LOOK, self._watch_commit)
 
     async def _commit(self, batch: list[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
         results: list[Outcome]
         try:
-            results = await self._database.commit([work for work, _ in batch])
+            results = await self.commit([work for work, _ in batch])
         except StorageUnavailable as error:
             self._refuses |= not isinstance(error, StorageBusy)
             results = [(None, error)] * len(batch)
@@ -309,6 +290,23 @@ class Store:
                 done.set_result(result)
             else:
                 done.set_exception(problem)
+
+
+def require_here(name: str, installation: Row) -> Row:
+    """Returns the row of the installation.
+
+    Raises:
+        StorageMoved: the database has moved to another, or is not yet complete.
+    """
+    if (source := installation["moved_from"]) is not None:
+        raise StorageMoved(
+            f"{name} is not complete: the move from {source} was interrupted. Run the same `clarify move` again."
+        )
+    if (target := installation["moved_to"]) is not None:
+        raise StorageMoved(
+            f"{name} has moved to {target}. Name that one in [storage] of clarify.toml, and never run both."
+        )
+    return installation
 
 
 async def until_stored(

@@ -10,7 +10,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import psycopg
@@ -159,110 +161,128 @@ class Tables:
         return {row["table_name"]: row["column_name"] for row in rows}
 
 
-@contextmanager
-def snapshot(url: str) -> Iterator[Tables]:
-    """Yields the whole database as of one moment, while others write.
+@dataclass(frozen=True, slots=True)
+class InPostgres:
+    """`bot.storage.outside.Kept` in PostgreSQL. A copy is one snapshot; putting one in its place is one transaction."""
 
-    Raises:
-        StorageUnavailable: it cannot be read.
-    """
-    try:
-        with closing(connect(url)) as db:
-            db.execute("begin isolation level repeatable read, read only")
-            yield Tables(db)
-    except psycopg.Error as error:
-        raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
+    url: str
 
-
-@contextmanager
-def held(url: str) -> Iterator[Tables]:
-    """Yields the whole database in a transaction, while nobody else can write, and no bot runs on it.
-
-    Raises:
-        StorageInUseError: a bot runs on the database.
-        BackupError: there is nothing in it.
-        StorageUnavailable: it cannot be used, or is of another version; nothing was changed.
-    """
-    try:
-        with closing(connect(url)) as db, db.transaction():
-            _set_lock_timeout(db)
-            db.execute(
-                "set local idle_in_transaction_session_timeout = 0"
-            )  # meanwhile another database is filled
-            if not (there := _existing(db)):
-                raise BackupError("The database is empty: no bot has used it yet.")
-            names = sql.SQL(", ").join(map(sql.Identifier, there))
-            db.execute(sql.SQL("lock table {} in exclusive mode").format(names))
-            require_current(version_of(db), "The database")
-            _require_no_bot(db)
-            yield Tables(db)
-            # Keeps a leader that stood still all along from continuing.
-            db.execute("update lease set epoch = epoch + 1")
-    except psycopg.Error as error:
-        raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
-
-
-def unfinished(url: str) -> str | None:
-    """Returns the installation that is being moved into a database; None: none is.
-
-    Raises:
-        StorageUnavailable: it cannot be read.
-    """
-    with snapshot(url) as found:
-        if not found.tx.rows("select 1 where to_regclass('installation') is not null"):
-            return None
-        row = found.tx.one("select id from installation where moved_from is not null")
-        return None if row is None else str(row["id"])
-
-
-def name_of(url: str) -> str:
-    """Returns a name for a database that people recognize, without user and password.
-
-    Raises:
-        StorageError: that is no address.
-    """
-    try:
-        said = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
-    host = said.get("host") or said.get("hostaddr") or "this machine"
-    port = f":{said['port']}" if "port" in said else ""
-    return (
-        f"the PostgreSQL database {said.get('dbname') or said.get('user') or 'of this user'} on {host}{port}"
-    )
-
-
-def change(url: str, work: Callable[[Tx], _T]) -> _T:
-    """Runs `work` in one transaction beside bots. Retries after a deadlock.
-
-    Raises:
-        StorageUnavailable: nothing was changed, or the outcome is unknown.
-    """
-    for left in reversed(range(_TRIES)):
+    @property
+    def name(self) -> str:
+        """Raises StorageError if the address is none."""
         try:
-            with closing(connect(url)) as db, db.transaction():
-                _set_lock_timeout(db)
-                return work(PostgresTx(db))
-        except psycopg.errors.DeadlockDetected as error:
-            if not left:
-                raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
+            said = conninfo_to_dict(self.url)
+        except psycopg.ProgrammingError as error:
+            raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
+        host = said.get("host") or said.get("hostaddr") or "this machine"
+        port = f":{said['port']}" if "port" in said else ""
+        database = said.get("dbname") or said.get("user") or "of this user"
+        return f"the PostgreSQL database {database} on {host}{port}"
+
+    def is_in_use(self) -> bool:
+        """By the lease: whether a bot leads."""
+        try:
+            with closing(connect(self.url)) as db:
+                return led(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
-    raise AssertionError("unreachable")
+            raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Tables]:
+        """Yields the whole database as of one moment, while others write.
 
-def vacuum(url: str) -> None:
-    """Vacuums the tables, so that deleted rows are gone for good and their space is reused.
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        try:
+            with closing(connect(self.url)) as db:
+                db.execute("begin isolation level repeatable read, read only")
+                yield Tables(db)
+        except psycopg.Error as error:
+            raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
 
-    Raises:
-        StorageUnavailable: it failed.
-    """
-    try:
-        with closing(connect(url)) as db:
-            for table in _existing(db):
-                db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
-    except psycopg.Error as error:
-        raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
+    def copy(self, to: Path) -> int:
+        with self.snapshot() as found:
+            return found.to_file(to)
+
+    def put(
+        self,
+        copied: Path,
+        prepare: Callable[[Tx], None],
+        *,
+        aside: str | None = None,
+        drop: bool = False,
+        emptied: Callable[[], None] = lambda: None,
+    ) -> str | None:
+        schema = None if aside is None else aside.replace("-", "_").lower()
+        with TemporaryDirectory() as drafts:
+            file = Path(drafts) / "clarify.db"
+            with beside.putting_back(copied, file) as tx:
+                prepare(tx)
+            with new_tables(self.url, schema, drop=drop) as (new, is_aside):
+                new.from_file(file)
+                new.tx.renumber()
+                emptied()
+        return f"the schema {schema} of the database" if is_aside else None
+
+    @contextmanager
+    def held(self, to: Path) -> Iterator[Tx]:
+        try:
+            with closing(connect(self.url)) as db, db.transaction():
+                _set_lock_timeout(db)
+                db.execute(
+                    "set local idle_in_transaction_session_timeout = 0"
+                )  # meanwhile another database is filled
+                if not (there := _existing(db)):
+                    raise BackupError("The database is empty: no bot has used it yet.")
+                names = sql.SQL(", ").join(map(sql.Identifier, there))
+                db.execute(sql.SQL("lock table {} in exclusive mode").format(names))
+                require_current(version_of(db), "The database")
+                _require_no_bot(db)
+                held = Tables(db)
+                held.to_file(to)
+                yield held.tx
+                # Keeps a leader that stood still all along from continuing.
+                db.execute("update lease set epoch = epoch + 1")
+        except psycopg.Error as error:
+            raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
+
+    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+        with self.snapshot() as found:
+            return found.contents(wanted)
+
+    def unfinished(self) -> str | None:
+        with self.read_only() as tx:
+            if not tx.rows("select 1 where to_regclass('installation') is not null"):
+                return None
+            row = tx.one("select id from installation where moved_from is not null")
+            return None if row is None else str(row["id"])
+
+    @contextmanager
+    def read_only(self) -> Iterator[Tx]:
+        with self.snapshot() as found:
+            yield found.tx
+
+    def change(self, work: Callable[[Tx], _T]) -> _T:
+        """Retries after a deadlock."""
+        for left in reversed(range(_TRIES)):
+            try:
+                with closing(connect(self.url)) as db, db.transaction():
+                    _set_lock_timeout(db)
+                    return work(PostgresTx(db))
+            except psycopg.Error as error:
+                if not left or not isinstance(error, psycopg.errors.DeadlockDetected):
+                    raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
+        raise AssertionError("unreachable")
+
+    def purge(self) -> None:
+        """Vacuums the tables, so that deleted rows are gone for good and their space is reused."""
+        try:
+            with closing(connect(self.url)) as db:
+                for table in _existing(db):
+                    db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
+        except psycopg.Error as error:
+            raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from core.answers import from_text
 from core.clarification import Answer, Ask, Clarification, Decider, Question
 from core.clock import SystemClock
@@ -38,7 +38,7 @@ def read(body: str, record: Clarification) -> Answer:
 
 
 async def main(file: str, issue: str, count: str) -> None:
-    store = await Store.open(Path(file), beside=True)
+    store = await open_storage(Path(file), beside=True)
     router = Router(DatabaseLedger(store), SystemClock(), SLA, lambda _: None, PATIENCE)
     did, slowest = dict[str, str](), 0.0
     by = Decider("agent:architect", "shell")

@@ -23,8 +23,8 @@ from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
-from bot.retention.sqlite import InSqlite
-from bot.storage.store import Store
+from bot.storage.beside import InSqlite
+from bot.storage.opening import open_storage
 from core.escalation import NewIncident
 from core.ledgerfiles import LedgerFiles
 from core.locks import PRIVATE
@@ -160,7 +160,7 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Wo
 
 
 async def a_storage(path: Path) -> Path:
-    store = await Store.open(path)
+    store = await open_storage(path)
     await store.run("insert into counters values ('issue', 100005)")
     await store.run("insert into issues values (7, 12)")
     await store.close()
@@ -246,7 +246,7 @@ async def test_restore_gives_no_page_a_number_that_stands_in_slack(tmp_path: Pat
 
 async def _paged(database: Path) -> tuple[int, int]:
     """The numbers of a page and what it is about."""
-    store = await Store.open(database)
+    store = await open_storage(database)
     try:
         clock = ManualClock()
         incidents = Incidents(store, clock, lambda _: None)

@@ -31,6 +31,7 @@ from bot.integrations.ical.reader import LeftOut, in_calendar
 from bot.oncall.source import Shift
 from bot.settings.model import Settings
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
@@ -150,15 +151,15 @@ class Life:
         """As `bot.app.Bot.start`, of the parts that decide and deliver."""
         setting = self._setting
         setting.current.life = self
-        store = await Store.open(setting.settings.storage.path)
+        store = await open_storage(setting.settings.storage.path)
         self._watch(store)
         self.store = store
         ledger = DatabaseLedger(store)
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         async for some in ledger.load():
-            for record in some.records:
-                bot.base.index.put(record)
-                bot.monitoring.record_changed(record)
+            for known in some:
+                bot.base.index.put(known)
+                bot.monitoring.record_changed(known)
         self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin())

@@ -17,7 +17,7 @@ from typing import Any
 from bot.decisions.query import Search
 from bot.decisions.search import PAGE, Sees, deciders_of, find, words_of
 from bot.storage import beside, tables
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from bot.storage.tx import Tx
 from core.lists import DecidedBy
 from tests.bench.table import Row, median, ms, quantile
@@ -120,7 +120,7 @@ async def on_sqlite(folder: Path, count: int, times: int) -> list[Row]:
     """On a file that a bot holds open."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place) / "clarify.db"
-        store = await Store.open(path)
+        store = await open_storage(path)
         with beside.transaction(path) as tx:
             _fill(tx, count)
         try:
@@ -135,7 +135,7 @@ async def on_postgres(folder: Path, count: int, times: int) -> list[Row]:
         server = await asyncio.to_thread(Server, Path(place))
         try:
             url = await asyncio.to_thread(server.new)
-            await asyncio.to_thread(tables.change, url, partial(_fill, count=count))
+            await asyncio.to_thread(tables.InPostgres(url).change, partial(_fill, count=count))
             return await _measured("PostgreSQL", folder / "none.db", url, count, times)
         finally:
             await asyncio.to_thread(server.stop)

@@ -28,6 +28,7 @@ from psycopg.conninfo import conninfo_to_dict
 from bot.errors import StorageUnavailable
 from bot.storage import beside, ledger
 from bot.storage.connection import connect
+from bot.storage.opening import open_storage
 from bot.storage.outside import reading
 from bot.storage.postgres import PostgresTx, prepared
 from bot.storage.sqlite import SQLite, migrate, tell_changed
@@ -39,15 +40,15 @@ from tests.kit.until import until
 
 
 def sqlite_of(store: Store) -> SQLite:
-    """What an open storage on SQLite does its work with."""
-    assert isinstance(store._database, SQLite)
-    return store._database
+    """An open storage that is on SQLite."""
+    assert isinstance(store, SQLite)
+    return store
 
 
 async def open_store(path: Path) -> Store:
     """The storage on SQLite."""
     make_tables(path)
-    return await Store.open(path)
+    return await open_storage(path)
 
 
 def make_tables(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from bot.storage.tx import Tx
 from tests.kit.databases import change_rows, make_tables
 
@@ -23,7 +23,7 @@ async def kept_ledger(place: Path | str) -> AsyncIterator[DatabaseLedger]:
     """
     if isinstance(place, Path):
         make_tables(place := place / _FILE)
-    store = await Store.open(place, beside=True)
+    store = await open_storage(place, beside=True)
     try:
         yield DatabaseLedger(store)
     finally:

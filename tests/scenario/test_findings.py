@@ -265,6 +265,19 @@ async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -
         await stage.becomes(page, f"Seen by <@{ONCALL}>", without=["Take"])
 
 
+async def test_record_that_cannot_be_read_is_paged_once_and_the_others_go_on(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        await stage.ask()
+    assert stage.changed("update clarifications set body = '{'") == 1
+    for token in ("rpl_2", "rpl_3"):
+        async with stage.bot():
+            page = await stage.live("CLR-100001-001 cannot be read")
+            card = await stage.ask(token, session=token, question=f"Shall {token} go on?")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply(token)
+    assert [each for each in pages(stage) if "cannot be read" in said(each)] == [page]
+
+
 async def test_slack_out_of_reach_is_told_outside_once_and_its_return_too(
     stage: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:

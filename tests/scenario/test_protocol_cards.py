@@ -13,7 +13,7 @@ import pytest
 import clarify
 from bot.signing import KEY_FILE, KeyPlace
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from core.clarification import Answer, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import Ledger
@@ -61,7 +61,7 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
-    store = await Store.open(stage.rows, beside=True)
+    store = await open_storage(stage.rows, beside=True)
     try:
         yield Elsewhere(DatabaseLedger(store))
     finally:

@@ -26,8 +26,8 @@ from bot.mailing import Mailer
 from bot.outbox import Mail, Owed
 from bot.posting import signature
 from bot.retention import forget as forgetting
-from bot.retention.sqlite import InSqlite
 from bot.settings.environment import signing_key
+from bot.storage.beside import InSqlite
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.tx import Tx
 from core.clarification import Answer, Clarification

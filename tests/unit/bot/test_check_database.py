@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -11,8 +12,9 @@ import pytest
 
 from bot.check import check_connections
 from bot.checks import CheckResult
+from bot.storage.opening import open_storage
+from bot.storage.outside import connections
 from bot.storage.postgres import check
-from bot.storage.store import Store
 from tests.kit.databases import Server
 
 NOON = datetime(2026, 2, 3, 12, tzinfo=UTC)
@@ -34,8 +36,7 @@ def run(url: str, *statements: str) -> None:
 
 
 def found(url: str) -> list[CheckResult]:
-    results, connections = check(url, url)
-    return [*results, *check_connections(connections)]
+    return [*check(url, url), *check_connections(connections(Path(), url))]
 
 
 def problems(url: str) -> list[str]:
@@ -51,7 +52,7 @@ async def test_database_that_is_as_it_has_to_be(url: str) -> None:
 
 
 async def test_other_bot_on_the_slack_app_is_told_of(url: str) -> None:
-    store = await Store.open(url)
+    store = await open_storage(url)
     await store.note_connections(0, NOON)
     assert any("no other bot was connected" in each.text for each in found(url))
     await store.note_connections(2, NOON)

@@ -31,6 +31,7 @@ from bot.storage import changes
 from bot.storage.changes import RecordChange
 from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, write
+from bot.storage.opening import open_storage
 from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
 from bot.storage.tx import Tx, Work
@@ -285,7 +286,7 @@ class Following(RuleBasedStateMachine):
         self.loop.run_until_complete(self._lead(writes, before, _LAG if lags else feeding._MOST))
 
     async def _lead(self, writes: int | None, before: bool, most: int) -> None:
-        store = await Store.open(self.place, beside=True)
+        store = await open_storage(self.place, beside=True)
         mortal: Any = Mortal(store, writes, before)
         consumers = [Taker(name, self.poison[name]) for name in sorted(self.configured)]
         feed = Feed(

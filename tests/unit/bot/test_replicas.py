@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from bot import replicas
 from bot.errors import StorageUnavailable
 from bot.replicas import Replicas
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server
 from tests.kit.until import until
@@ -27,7 +27,7 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
 ) -> None:
     monkeypatch.setattr(replicas, "_LOOK", 0.02)
     url, clock = postgres_server.new(), ManualClock()
-    store, other = await Store.open(url), await Store.open(url)
+    store, other = await open_storage(url), await open_storage(url)
     unused: dict[str, Any] = dict.fromkeys(PARTS)
     bot = Replicas(store=store, clock=clock, **unused)
     with capture_logs() as logs:
@@ -62,13 +62,13 @@ async def test_bot_that_comes_may_have_led_so_what_it_left_is_watched_for_again(
 ) -> None:
     monkeypatch.setattr(replicas, "_LOOK", 0.02)
     url = postgres_server.new()
-    store = await Store.open(url)
+    store = await open_storage(url)
     await store.lead()
     unused: dict[str, Any] = dict.fromkeys(PARTS)
     duplicates: Any = Watched()
     bot = Replicas(store=store, clock=ManualClock(), **unused | {"duplicates": duplicates})
     watching = asyncio.create_task(bot._watch_others())
-    other = await Store.open(url)
+    other = await open_storage(url)
     assert not await other.lead(wait=False)
     await until(lambda: bot.others() == 1)
     assert duplicates.times == 2

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from bot.monitoring import Monitoring
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from core.clarification import Clarification
 from core.hub import Hub
 from core.ledger import LOCK_TIMEOUT, Reach
@@ -90,7 +90,7 @@ class Party:
     async def open(
         cls, file: Path, workflows: Path, clock: ManualClock, witness: Witness, stack: AsyncExitStack
     ) -> Self:
-        store = await Store.open(file, beside=True)
+        store = await open_storage(file, beside=True)
         stack.push_async_callback(store.close)
         return cls(SeenLedger(store), workflows, clock, witness)
 

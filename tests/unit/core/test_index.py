@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.clarification import Clarification, Direct
+from core.clarification import Clarification, Direct, Holder, round_with
 from core.errors import RecordUnreadable
 from core.index import Index
 from core.ledger import OfIssue
-from core.summary import Seen, summary_of
+from core.records import dump, packed, parse, unpacked
+from core.summary import Seen, packed_summary, summary_of, unpacked_summary
 from tests.kit.builders import NOW, changed, record
 from tests.kit.ledgers import kept_ledger
 
@@ -28,6 +29,13 @@ async def test_record_is_read_only_if_it_is_not_in_memory_as_it_is_known(tmp_pat
         assert await index.find(first.id, ledger) == written
 
 
+def with_field_of_another(record: Clarification) -> Clarification:
+    """With what no JSON takes, where somebody has it."""
+    (asked,) = record.rounds
+    holder = Holder.model_validate({"user": "U0ADE", "at": NOW, "theirs": "\ud800"})
+    return record.copied(rounds=(round_with(asked, taken_by=holder),))
+
+
 @pytest.mark.parametrize("status", ["pending", "stale", "escalated", "answered", "resolved", "abandoned"])
 def test_summary_says_what_its_record_says(status: str) -> None:
     whole = changed(record(), status=status, taken_by="U0ADE", handed_to="U0BEA", asked_last=NOW)
@@ -35,6 +43,12 @@ def test_summary_says_what_its_record_says(status: str) -> None:
     for name in ("short_topic", "asked_last", "is_open", "needs_something", "claimed_by", "offered_to"):
         assert getattr(summary, name) == getattr(whole, name), name
     assert summary_of(summary) is summary
+    assert "theirs" not in (packed_summary(with_field_of_another(whole)) or "")
+    as_read = parse(unpacked(packed(dump(whole))))
+    assert as_read is not None
+    kept = packed_summary(whole)
+    assert (kept is not None) == whole.needs_something
+    assert kept is None or unpacked_summary(kept) == summary_of(as_read)
 
 
 @given(

@@ -14,8 +14,8 @@ from filelock import FileLock
 
 from bot.cli.running import EXIT_CODES, PATIENCE
 from bot.storage import beside, sqlite
-from bot.storage.beside import is_in_use
-from bot.storage.store import Store
+from bot.storage.beside import InSqlite
+from bot.storage.opening import open_storage
 from core import errors
 from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
@@ -181,14 +181,14 @@ def test_trouble_of_every_kind_that_core_knows_has_an_exit_code() -> None:
 
 def test_presence_of_a_bot_is_its_lock(tmp_path: Path) -> None:
     storage = tmp_path / "clarify.db"
-    assert not is_in_use(storage)
+    assert not InSqlite(storage).is_in_use()
     assert not list(tmp_path.iterdir())
     with Path(f"{storage}.lock").open("w") as looking:  # another that looks is no bot
         fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not is_in_use(storage)
+        assert not InSqlite(storage).is_in_use()
     with FileLock(f"{storage}.lock"):
-        assert is_in_use(storage)
-    assert not is_in_use(storage)
+        assert InSqlite(storage).is_in_use()
+    assert not InSqlite(storage).is_in_use()
 
 
 async def test_presence_looked_for_does_not_keep_a_bot_from_starting(
@@ -207,5 +207,5 @@ async def test_presence_looked_for_does_not_keep_a_bot_from_starting(
                 looking.pop().close()
 
     monkeypatch.setattr(sqlite, "FileLock", Tried)
-    await (await Store.open(storage)).close()
+    await (await open_storage(storage)).close()
     assert not looking

@@ -22,6 +22,7 @@ from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing, jwk_of
 from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, hold, rewrite
+from bot.storage.opening import open_storage
 from bot.storage.postgres import PostgresTx
 from bot.storage.store import Store
 from bot.storage.tx import Tx
@@ -221,7 +222,7 @@ async def test_entry_follows_what_another_process_appends_at_the_same_time(
     url = postgres_server.new()
     blocked = "select count(*) from pg_locks where not granted and database is null"
     async with AsyncExitStack() as stack:
-        store = await Store.open(url)
+        store = await open_storage(url)
         stack.push_async_callback(store.close)
         rotating = stack.enter_context(closing(connect(url)))
         looking = stack.enter_context(closing(psycopg.connect(url, autocommit=True)))

@@ -11,6 +11,7 @@ from bot.delivery import messages as module
 from bot.delivery.messages import Fresh, Messages, Permalinks
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.storage.ledger import fill
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Row
 from tests.kit.builders import record
@@ -159,7 +160,7 @@ async def test_what_another_bot_is_posting_is_nothing_that_is_not_there(
 ) -> None:
     monkeypatch.setattr(module, "_LOOK", 0.001)
     url = postgres_server.new()
-    leader, follower = await Store.open(url), await Store.open(url)
+    leader, follower = await open_storage(url), await open_storage(url)
     posting, looking = Messages(leader), Messages(follower)
     await leader.lead()
     await _known(leader)

@@ -152,8 +152,8 @@ class World:
         self.ledger = DatabaseLedger(self.store)
         self._build()
         async for some in self.ledger.load():
-            for record in some.records:
-                self.index.put(record)
+            for known in some:
+                self.index.put(known)
         await self.delivery.restore()
         await self.pager.restore()
         self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]

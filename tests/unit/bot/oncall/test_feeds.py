@@ -14,6 +14,7 @@ from bot.oncall.feeds import TOO_OLD, TRIES, Copies, Feeds, Matching, why_nobody
 from bot.oncall.source import Shift, SourceError, Timetable
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings, name_key
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.oncall.crew_parties import Said, settings
@@ -38,7 +39,7 @@ def people(workspace: Workspace) -> People:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.oncall.incidents import Incident, Incidents
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from core.escalation import (
     Began,
@@ -28,7 +29,7 @@ from tests.kit.clocks import START, ManualClock
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 

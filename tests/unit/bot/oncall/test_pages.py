@@ -17,6 +17,7 @@ from bot.delivery.messenger import MessageOutcome
 from bot.oncall import pages
 from bot.oncall.incidents import Incident, Incidents, kind_of
 from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.escalation import Began, Failed, NewIncident, Paged
@@ -65,7 +66,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    store = await Store.open(tmp_path / "clarify.db")
+    store = await open_storage(tmp_path / "clarify.db")
     yield World(store)
     await store.close()
 
@@ -116,7 +117,7 @@ async def test_page_that_lands_as_its_time_ends_did_not_fail(world: World) -> No
 async def test_page_waits_for_no_incident_that_another_bot_closes(postgres_server: Server) -> None:
     """Else each of two bots could wait for the other."""
     url, closing, stored = postgres_server.new(), threading.Event(), threading.Event()
-    world, other = World(await Store.open(url)), await Store.open(url)
+    world, other = World(await open_storage(url)), await open_storage(url)
     one, two = [await world.raised(f"errored:{n}") for n in range(2)]
 
     def close(tx: Tx) -> None:

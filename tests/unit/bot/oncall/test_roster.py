@@ -18,6 +18,7 @@ from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.oncall.source import Shift, Timetable
 from bot.routing import Audiences
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from core.clarification import Clarification
 from tests.kit.clocks import START, ManualClock
@@ -45,7 +46,7 @@ def directory() -> Directory:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 

@@ -21,6 +21,7 @@ from bot.producers.inbox import Arrived, Inbox, Incoming
 from bot.producers.producers import Producers
 from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.clarification import Response
@@ -138,7 +139,7 @@ class Party:
         self._folder = TemporaryDirectory()
 
     async def __aenter__(self) -> Self:
-        self._store = await Store.open(Path(self._folder.name) / "clarify.db")
+        self._store = await open_storage(Path(self._folder.name) / "clarify.db")
         self.box = self._make_box(self._store)
         if self._cursor is not None:
             await self._store.run("insert into cursors values ('planner', :cursor)", cursor=self._cursor)

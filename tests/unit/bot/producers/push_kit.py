@@ -15,6 +15,7 @@ from bot.producers.producers import Producers
 from bot.producers.push import Push
 from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.clarification import Response
@@ -86,7 +87,7 @@ class Life:
 async def life(
     folder: Path, clock: ManualClock, names: Sequence[str] = ("planner", "builder"), seed: int = 7
 ) -> AsyncIterator[Life]:
-    async with Life(await Store.open(folder / "clarify.db"), clock, names, seed) as found:
+    async with Life(await open_storage(folder / "clarify.db"), clock, names, seed) as found:
         yield found
 
 

@@ -26,6 +26,7 @@ from bot.producers.inbox import (
 from bot.producers.receiver import Arrival, Gaps, Receiver, Trouble
 from bot.producers.sse import Frame, Oversize
 from bot.storage.ledger import LockedError
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Tx, Work
 from core.aaep import parse_event
@@ -167,7 +168,7 @@ async def test_two_bots_that_store_events_and_questions_never_wait_for_each_othe
 ) -> None:
     """One has the inbox and needs a session or a number; the other has those, and needs the inbox."""
     url = postgres_server.new()
-    one, other_bot = await Store.open(url), await Store.open(url)
+    one, other_bot = await open_storage(url), await open_storage(url)
     has_the_inbox, both_hold_something = threading.Event(), threading.Barrier(2)
 
     def event_of(session: str) -> Work[Any]:

@@ -19,9 +19,10 @@ import pytest
 from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
-from bot.retention.sqlite import InSqlite
 from bot.storage import beside
+from bot.storage.beside import InSqlite
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.opening import open_storage
 from bot.storage.sqlite import changed_signal, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
@@ -428,7 +429,7 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
     """Some names of folders are left out by who watches files, unless told otherwise."""
     storage = tmp_path / "node_modules" / "clarify.db"
     storage.parent.mkdir()
-    store = await Store.open(storage)
+    store = await open_storage(storage)
     async with aclosing(store.news()) as news:
         heard = asyncio.ensure_future(anext(news))
         await until(lambda: changed_signal(storage).exists())

@@ -15,11 +15,12 @@ import psycopg
 import pytest
 
 from bot.errors import BackupError, StorageMoved, StorageUnavailable
-from bot.retention.backup import Kept, backup, restore
+from bot.retention.backup import backup, restore
 from bot.retention.move import move
-from bot.retention.postgres import InPostgres
-from bot.retention.sqlite import InSqlite
-from bot.storage.store import Store
+from bot.storage.beside import InSqlite
+from bot.storage.opening import open_storage
+from bot.storage.outside import Kept
+from bot.storage.tables import InPostgres
 from tests.kit.databases import Server, make_tables
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -64,7 +65,7 @@ def breaking(kept: Kept, at: str, then: Callable[[Kept], object] | None = None) 
 async def starts_on(kept: Kept) -> bool:
     place = kept.url if isinstance(kept, InPostgres) else kept.database  # type: ignore[attr-defined]
     try:
-        store = await Store.open(place)
+        store = await open_storage(place)
     except StorageMoved:
         return False
     await store.close()
@@ -158,7 +159,7 @@ async def test_bot_that_opened_the_database_before_it_moved_does_not_lead_on_it(
     tmp_path: Path, postgres_server: Server
 ) -> None:
     url = postgres_server.new()
-    early, leader = await Store.open(url), await Store.open(url)
+    early, leader = await open_storage(url), await open_storage(url)
     assert await leader.lead()
     await leader.close()
     try:
@@ -176,7 +177,7 @@ async def test_bot_that_opened_the_database_before_it_moved_does_not_lead_on_it(
 async def test_shell_that_opened_the_database_before_it_moved_changes_nothing_there(
     source: InSqlite, tmp_path: Path
 ) -> None:
-    shell = await Store.open(source.database, beside=True)
+    shell = await open_storage(source.database, beside=True)
     try:
         await shell.run("update issues set highest = 13 where issue = 7")
         move(source, InSqlite(tmp_path / "target.db"), now=NOW, replace=False)
@@ -192,7 +193,7 @@ async def test_follower_that_opened_the_database_before_it_moved_changes_nothing
     tmp_path: Path, postgres_server: Server
 ) -> None:
     source = InPostgres(postgres_server.new())
-    early, leader = await Store.open(source.url), await Store.open(source.url)
+    early, leader = await open_storage(source.url), await open_storage(source.url)
     try:
         assert await leader.lead()
         await leader.close()

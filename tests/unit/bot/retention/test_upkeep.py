@@ -17,6 +17,7 @@ from bot.oncall import pages
 from bot.producers.inbox import lock_of
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Outcome, Tx, Work
 from core.index import Index
@@ -277,7 +278,7 @@ async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
 async def test_session_in_which_another_bot_asks_now_stays(postgres_server: Server) -> None:
     """Its question is not committed yet."""
     url, asking, swept = postgres_server.new(), threading.Event(), threading.Event()
-    store, other = await Store.open(url), await Store.open(url)
+    store, other = await open_storage(url), await open_storage(url)
     await fill(store, "sessions", *({"session_id": name} for name in ("asked", "over")))
 
     def ask(tx: Tx) -> None:

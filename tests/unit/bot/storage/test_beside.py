@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.storage.beside import read_only
+from bot.storage.beside import InSqlite
 from tests.kit.databases import open_store
 
 INSERT = "insert into onces (key) values (:key)"
 
 
 def keys(path: Path) -> list[str]:
-    with read_only(path) as tx:
+    with InSqlite(path).read_only() as tx:
         return [row["key"] for row in tx.rows("select key from onces order by key")]
 
 
@@ -24,10 +24,10 @@ async def test_reader_sees_what_a_bot_wrote_and_neither_changes_nor_locks_anythi
     store = await open_store(path)
     try:
         await store.run(INSERT, key="a")
-        with read_only(path) as tx:
+        with InSqlite(path).read_only() as tx:
             assert len(tx.rows("select key from onces")) == 1
             await store.run(INSERT, key="b")
-        with pytest.raises(StorageUnavailable, match="readonly"), read_only(path) as tx:
+        with pytest.raises(StorageUnavailable, match="readonly"), InSqlite(path).read_only() as tx:
             tx.run("delete from onces")
         assert keys(path) == ["a", "b"]
     finally:

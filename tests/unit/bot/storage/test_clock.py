@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.storage.clock import Sample, ServerClock
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from core.clock import SystemClock
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server
@@ -82,9 +82,9 @@ async def test_machines_that_differ_by_minutes_have_one_time_on_one_database(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres_server.new()
-    right = await Store.open(url)
+    right = await open_storage(url)
     monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(minutes=10))
-    wrong = await Store.open(url)
+    wrong = await open_storage(url)
     assert abs(wrong.clock.now() - right.clock.now()) < timedelta(minutes=1)
     assert abs(right.clock.now() - datetime.now(UTC)) < timedelta(minutes=1)
     await right.lead()

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 from tests.kit.databases import Server, Wire
 
 
@@ -33,7 +33,7 @@ async def test_other_host_is_found_when_the_first_is_gone(hosts: tuple[Wire, Wir
         "?target_session_attrs=read-write"
     )
     second.blocked = True
-    store = await Store.open(url)
+    store = await open_storage(url)
     try:
         await store.run("insert into texts values ('a', 'before')")
         first.blocked = True
@@ -56,11 +56,11 @@ async def test_standby_is_away_until_it_is_promoted(postgres_server: Server) -> 
     ):
         there = url.replace(quote(str(postgres_server.socket)), quote(str(socket)))
         with pytest.raises(StorageUnavailable, match="read-only: a standby"):
-            await Store.open(there)
-        store = await Store.open(url.replace("host=", f"host={quote(str(socket))},"))
+            await open_storage(there)
+        store = await open_storage(url.replace("host=", f"host={quote(str(socket))},"))
         await store.run("insert into texts values ('a', 'the other host takes it')")
         await store.close()
         promote()
-        store = await Store.open(there)
+        store = await open_storage(there)
         await store.run("insert into texts values ('b', 'after')")
         await store.close()

@@ -28,12 +28,12 @@ from core.errors import (
     NotFound,
     RecordUnreadable,
 )
-from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach
+from core.ledger import LOCK_TIMEOUT, Asking, Ledger, OfIssue, OfRecord, OfSession, Reach
 from core.matching import session_asking
 from core.records import Book
+from core.summary import Summary
 from core.transitions import opened
 from tests.kit.builders import MINUTE, NOW, SLA, ask, changed, closed, record
-from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, change_rows, row_held
 from tests.kit.ledgers import held, kept_ledger
 from tests.kit.until import until
@@ -42,12 +42,8 @@ Another = Callable[[], Awaitable[DatabaseLedger]]
 Place = Path | str
 
 
-async def loaded(ledger: Ledger) -> Contents:
-    found = Contents([], [])
-    async for some in ledger.load():
-        found.records.extend(some.records)
-        found.unreadable.extend(some.unreadable)
-    return found
+async def loaded(ledger: Ledger) -> list[Summary]:
+    return [each async for some in ledger.load() for each in some]
 
 
 def add(book: Book) -> Clarification:
@@ -465,7 +461,7 @@ async def test_changes_are_what_others_wrote_since_it_was_loaded(ledger: Ledger,
     await loaded(ledger)
     await ledger.transact(OfIssue(6), add)
     await other.transact(OfIssue(7), add)
-    async with aclosing(ledger.changes(ManualClock())) as changes:
+    async with aclosing(ledger.changes()) as changes:
         assert await anext(changes) == ["CLR-7-001"]
         await ledger.transact(OfIssue(6), add)
         await other.transact(OfIssue(8), add)
@@ -495,7 +491,7 @@ async def test_changes_are_told_once_while_another_transaction_runs(postgres_ser
 
 async def test_who_waits_is_woken_by_whomever_writes(ledger: Ledger, another: Another) -> None:
     other = await another()
-    async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken("CLR-7-001") as event:
+    async with aclosing(ledger.changes()) as changes, ledger.woken("CLR-7-001") as event:
         await anext(changes)
         listening = asyncio.ensure_future(anext(changes))
         await other.transact(OfIssue(7), add)
@@ -531,7 +527,7 @@ async def test_every_record_is_read_once_in_order(
     assert await found(since=NOW) == everything
     without = [name for name in everything if name != "CLR-7-002"]
     assert await found(since=LATER) == await found(waiting=True) == without
-    assert ids((await loaded(ledger)).records) == without
+    assert [each.id for each in await loaded(ledger)] == without
 
 
 async def test_records_are_found_by_when_they_were_written(ledger: DatabaseLedger) -> None:
@@ -609,7 +605,8 @@ async def test_what_this_process_wrote_is_neither_read_nor_checked_again(ledger:
 
 @pytest.mark.parametrize("body", ["[", "{}", "7", "another's"])
 async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLedger, body: str) -> None:
-    broken, whole = "CLR-7-001", "CLR-7-002"
+    broken, whole, told = "CLR-7-001", "CLR-7-002", list[str]()
+    ledger.found_unreadable = told.append
     await ledger.transact(OfIssue(7), add)
     await ledger.transact(OfIssue(7), lambda book: book.put(record(7, book.next_seq(), session_id="sess_2")))
     (other,) = await ledger.store.read("select body from clarifications where id = :id", id=whole)
@@ -621,9 +618,10 @@ async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLed
     assert issubclass(RecordUnreadable, LedgerUnreadable)
     assert (await ledger.find(whole)).id == whole
     assert ids((await ledger.read(7)).records) == [whole]
-    found = await loaded(ledger)
+    (found,) = [each async for each in ledger.every()]
     assert (ids(found.records), found.unreadable) == ([whole], [broken])
-    assert [each async for each in ledger.every()] == [found]
+    assert set(told) == {broken}
+    assert [each.id for each in await loaded(ledger)] == [broken, whole], "a start reads only summaries"
     assert (await ledger.transact(OfRecord(whole), again)).revision == 2
     session = OfSession("planner", "sess_1", NOW)
     seen_by = [await ledger.transact(reach, seen) for reach in (OfIssue(7), session, Asking(7, [ask()]))]
@@ -633,6 +631,18 @@ async def test_a_row_that_somebody_broke_is_unreadable_alone(ledger: DatabaseLed
     assert left["body"] == text
 
 
+@pytest.mark.parametrize("summary", ["[", "{}", None])
+async def test_a_summary_that_somebody_broke_is_left_out_and_told(
+    ledger: DatabaseLedger, summary: str | None
+) -> None:
+    told = list[str]()
+    ledger.found_unreadable = told.append
+    await write(ledger, record(7, 1), record(7, 2))
+    await ledger.store.run("update clarifications set summary = :summary where number = 1", summary=summary)
+    assert [each.id for each in await loaded(ledger)] == ["CLR-7-002"]
+    assert told == ["CLR-7-001"]
+
+
 async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: Server) -> None:
     url = postgres_server.new()
     wire = Wire(postgres_server, url)
@@ -640,7 +650,7 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
         stack.callback(wire.close)
         ledger = await on_rows(wire.url, stack)
         made = await ledger.transact(OfIssue(7), add)
-        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        changes = await stack.enter_async_context(aclosing(ledger.changes()))
         await anext(changes)
         wire.blocked = True
         wire.cut()
@@ -674,7 +684,7 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
     async with AsyncExitStack() as stack:
         ledger, other = await on_rows(url, stack), await on_rows(url, stack)
         await other.transact(OfIssue(7), add)
-        fetch, refused = ledger.store._database.fetch, list[Query]()
+        fetch, refused = ledger.store.fetch, list[Query]()
 
         async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
             if refused:
@@ -682,8 +692,8 @@ async def test_changes_that_cannot_be_read_at_once_are_read_without_further_chan
             refused.extend(queries)
             return [StorageSilent()] * len(queries)
 
-        monkeypatch.setattr(ledger.store._database, "fetch", once_silent)
-        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        monkeypatch.setattr(ledger.store, "fetch", once_silent)
+        changes = await stack.enter_async_context(aclosing(ledger.changes()))
         async with asyncio.timeout(20):
             assert await anext(changes) == ["CLR-7-001"]
         assert refused

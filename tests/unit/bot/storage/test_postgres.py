@@ -15,10 +15,13 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.lease import Lease, Terms
+from bot.storage.clock import Sample, ServerClock
+from bot.storage.lease import Lease, Terms, _LeaseAnswer
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
 from core.clock import SystemClock
+from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, Wire, set_read_only
 from tests.kit.until import until
 
@@ -37,7 +40,7 @@ def wire(postgres_server: Server) -> Iterator[Wire]:
 
 
 async def test_what_broke_between_two_transactions_is_not_noticed(wire: Wire) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     await store.run(INSERT, key="a")
     wire.cut()
     await store.run(INSERT, key="b")
@@ -56,9 +59,9 @@ async def test_words_are_kept_whatever_encoding_others_prefer(
         how = f"encoding '{encoding}' template template0 lc_collate 'C' lc_ctype 'C'"
         db.execute(f"create database {name} {how}".encode())
     url = postgres_server.url(name)
-    problems = [each.text for each in postgres.check(url, url)[0] if not each.ok]
+    problems = [each.text for each in postgres.check(url, url) if not each.ok]
     assert problems == ([] if encoding == "UTF8" else [f"its encoding is {encoding}"])
-    store = await Store.open(url)
+    store = await open_storage(url)
     await store.run(INSERT, key="“heißt” 日本")
     assert await keys(store) == {"“heißt” 日本"}
     await store.close()
@@ -66,7 +69,7 @@ async def test_words_are_kept_whatever_encoding_others_prefer(
 
 @pytest.mark.parametrize("passes", [False, True])
 async def test_commit_without_an_answer_is_read_back(wire: Wire, passes: bool) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     wire.cut_at, wire.passes = b"commit", passes
     written = asyncio.create_task(store.run(INSERT, key="a"))
     if passes:
@@ -81,7 +84,7 @@ async def test_commit_without_an_answer_is_read_back(wire: Wire, passes: bool) -
 
 async def test_while_it_is_not_known_who_asked_waits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_RETRY", 0.01)
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     wire.cut_at, wire.passes, wire.blocked = b"commit", True, True
     written = asyncio.create_task(store.run(INSERT, key="a"))
     with pytest.raises(TimeoutError):
@@ -95,7 +98,7 @@ async def test_while_it_is_not_known_who_asked_waits(wire: Wire, monkeypatch: py
 async def test_who_waits_hears_that_nobody_can_tell(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_RETRY", 0.01)
     monkeypatch.setattr(postgres, "_IN_DOUBT", 0.05)
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     wire.cut_at, wire.passes, wire.blocked = b"commit", True, True
     with pytest.raises(StorageInDoubt):
         await store.run(INSERT, key="a")
@@ -104,25 +107,9 @@ async def test_who_waits_hears_that_nobody_can_tell(wire: Wire, monkeypatch: pyt
     await store.close()
 
 
-async def test_a_server_that_is_away_is_unavailable_then_goes_on(wire: Wire) -> None:
-    store = await Store.open(wire.url)
-    wire.blocked = True
-    wire.cut()
-    with pytest.raises(StorageUnavailable, match="Nothing was stored"):
-        await store.run(INSERT, key="a")
-    with pytest.raises(StorageUnavailable, match="could not be read"):
-        await keys(store)
-    assert "could not be read" in str(await store.trouble())
-    wire.blocked = False
-    await store.run(INSERT, key="b")
-    assert await keys(store) == {"b"}
-    assert await store.trouble() is None
-    await store.close()
-
-
 async def test_several_bots_write_side_by_side(postgres_server: Server) -> None:
     url = postgres_server.new(empty=True)  # all of them make the tables
-    stores = await asyncio.gather(*(Store.open(url) for _ in range(3)))
+    stores = await asyncio.gather(*(open_storage(url) for _ in range(3)))
     assert len({store.installation for store in stores}) == 1
     await asyncio.gather(
         *(store.run(INSERT, key=f"{at} {n}") for at, store in enumerate(stores) for n in range(40))
@@ -135,15 +122,15 @@ async def test_several_bots_write_side_by_side(postgres_server: Server) -> None:
 async def test_open_refuses_what_it_cannot_use(postgres_server: Server) -> None:
     url = postgres_server.new()
     with pytest.raises(StorageError, match="does not exist"):
-        await Store.open(url.replace("/clarify_", "/nobody_"))
+        await open_storage(url.replace("/clarify_", "/nobody_"))
     with closing(psycopg.connect(url, autocommit=True)) as db:
         db.execute("truncate installation")
     with pytest.raises(StorageError, match="no installation"):
-        await Store.open(url)
+        await open_storage(url)
 
 
 async def test_what_has_no_place_in_a_text_is_replaced_wherever_it_comes(postgres_server: Server) -> None:
-    store = await Store.open(postgres_server.new())
+    store = await open_storage(postgres_server.new())
     await store.run(INSERT, key="a\x00b")
     assert await keys(store) == {"a\ufffdb"}
     assert await store.run("delete from onces where key in :keys", keys=["a\x00b"]) == 1
@@ -153,8 +140,30 @@ async def test_what_has_no_place_in_a_text_is_replaced_wherever_it_comes(postgre
 async def test_no_address_is_told(postgres_server: Server) -> None:
     """It may hold a password."""
     with pytest.raises(StorageError) as told:
-        await Store.open("postgresql://postgres:secret@127.0.0.1:1/clarify")
+        await open_storage("postgresql://postgres:secret@127.0.0.1:1/clarify")
     assert "secret" not in str(told.value)
+
+
+async def test_leader_stops_a_margin_before_its_lease_ends_counted_from_when_it_asked() -> None:
+    own = ManualClock()
+
+    class Granting:
+        """Renews the lease. Each answer takes two seconds."""
+
+        async def run(self, _: object) -> object:
+            now = own.steady()
+            here = {"moved_to": None, "moved_from": None}
+            return _LeaseAnswer(1, Sample(now - 2, now, 0.0), (None, None), here)
+
+    lease = Lease(Granting(), "first", ServerClock(own), Terms(lasts=10.0, margin=3.0, renew=4.0))  # type: ignore[arg-type]
+    await lease.take()
+    await own.advance(3)
+    assert lease.left == 2.0
+    await own.advance(1)
+    assert lease.left == 5.0
+    assert lease._renewing is not None
+    lease._renewing.cancel()
+    await asyncio.wait([lease._renewing])
 
 
 @pytest.fixture
@@ -166,7 +175,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short")
 async def test_one_leads_until_it_hands_over(postgres_server: Server) -> None:
     url = postgres_server.new()
-    first, second = await Store.open(url), await Store.open(url)
+    first, second = await open_storage(url), await open_storage(url)
     await first.lead()
     leading = asyncio.create_task(second.lead())
     with pytest.raises(TimeoutError):
@@ -183,11 +192,11 @@ async def test_one_leads_until_it_hands_over(postgres_server: Server) -> None:
 
 @pytest.mark.usefixtures("short")
 async def test_who_could_not_renew_its_lease_writes_nothing_more(wire: Wire) -> None:
-    first = await Store.open(wire.url)
+    first = await open_storage(wire.url)
     await first.lead()
     wire.blocked = True
     wire.cut()
-    second = await Store.open(wire.direct)
+    second = await open_storage(wire.direct)
     async with asyncio.timeout(20):
         await second.lead()
     wire.blocked = False
@@ -204,7 +213,7 @@ async def test_who_could_not_renew_its_lease_writes_nothing_more(wire: Wire) -> 
 @pytest.mark.usefixtures("short")
 async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_server: Server) -> None:
     url = postgres_server.new()
-    first, second = await Store.open(url), await Store.open(url)
+    first, second = await open_storage(url), await open_storage(url)
     await first.lead()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -215,7 +224,7 @@ async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_
 
     writing = asyncio.create_task(first.write(work))
     await asyncio.to_thread(begun.wait, 20)
-    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
+    first._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
     leading = asyncio.create_task(second.lead())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.5):
@@ -239,7 +248,7 @@ async def test_frozen_leader_in_a_transaction_is_not_waited_for(
         postgres, "_IDLE_MS", 0
     )  # the server lets it stand, as where it waits for a message's rest
     url = postgres_server.new()
-    first, second = await Store.open(url), await Store.open(url)
+    first, second = await open_storage(url), await open_storage(url)
     await first.lead()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -250,7 +259,7 @@ async def test_frozen_leader_in_a_transaction_is_not_waited_for(
 
     writing = asyncio.create_task(first.write(work))
     await asyncio.to_thread(begun.wait, 20)
-    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
+    first._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
     async with asyncio.timeout(20):
         await second.lead()
     await second.run(INSERT, key="second")
@@ -272,7 +281,7 @@ async def may_act(store: Store) -> bool:
 
 @pytest.mark.usefixtures("short")
 async def test_leader_that_cannot_reach_the_database_does_nothing_as_such_until_it_can(wire: Wire) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     assert not await may_act(store), "it does not lead yet"
     await store.lead()
     assert await may_act(store)
@@ -296,7 +305,7 @@ async def test_leader_that_cannot_reach_the_database_does_nothing_as_such_until_
 
 @pytest.mark.usefixtures("short")
 async def test_call_that_is_slow_to_end_when_the_lease_is_lost_breaks_nothing(wire: Wire) -> None:
-    first, second = await Store.open(wire.url), await Store.open(wire.direct)
+    first, second = await open_storage(wire.url), await open_storage(wire.direct)
     await first.lead()
     wire.blocked = True
     wire.cut()
@@ -312,7 +321,7 @@ async def test_call_that_is_slow_to_end_when_the_lease_is_lost_breaks_nothing(wi
 
     with pytest.raises(TimeoutError):
         await call()
-    await asyncio.wait([renewing := first._database._lease._renewing], timeout=20)  # type: ignore[attr-defined]
+    await asyncio.wait([renewing := first._lease._renewing], timeout=20)  # type: ignore[attr-defined]
     assert renewing.exception() is None
     await first.close()
     await second.close()
@@ -320,7 +329,7 @@ async def test_call_that_is_slow_to_end_when_the_lease_is_lost_breaks_nothing(wi
 
 @pytest.mark.usefixtures("short")
 async def test_what_takes_longer_than_a_lease_goes_on_while_it_is_renewed(postgres_server: Server) -> None:
-    store = await Store.open(postgres_server.new())
+    store = await open_storage(postgres_server.new())
     await store.lead()
     async with store.acting():
         await asyncio.sleep(1.5)
@@ -333,7 +342,7 @@ async def test_leader_that_stood_still_looks_at_its_clock_first(
 ) -> None:
     """Whatever was ready before its timer runs first."""
     monkeypatch.setattr(Lease, "_renew", lambda *_: asyncio.sleep(600))  # it has not got to that yet
-    store = await Store.open(postgres_server.new())
+    store = await open_storage(postgres_server.new())
     await store.lead()
     async with store.acting():
         monkeypatch.setattr(SystemClock, "steady", lambda _: time.monotonic() + 1e9)
@@ -347,7 +356,7 @@ async def test_leader_that_stood_still_looks_at_its_clock_first(
 @pytest.mark.usefixtures("short")
 async def test_bots_that_run_are_seen_until_they_end_or_stand_still(postgres_server: Server) -> None:
     url = postgres_server.new()
-    first, second, third = [await Store.open(url) for _ in range(3)]
+    first, second, third = [await open_storage(url) for _ in range(3)]
     assert await first.others() == set()
     await first.lead()
     waiting = [asyncio.create_task(each.lead()) for each in (second, third)]
@@ -358,7 +367,7 @@ async def test_bots_that_run_are_seen_until_they_end_or_stand_still(postgres_ser
                 await asyncio.sleep(0.01)
 
     await seen(second.name, third.name)
-    shell = await Store.open(url)
+    shell = await open_storage(url)
     await shell.run(INSERT, key="a")
     waiting[0].cancel()
     await second.close()
@@ -372,7 +381,7 @@ async def test_bots_that_run_are_seen_until_they_end_or_stand_still(postgres_ser
 @pytest.mark.usefixtures("short")
 async def test_what_a_killed_bot_left_is_removed_after_a_day(postgres_server: Server) -> None:
     url = postgres_server.new()
-    store = await Store.open(url)
+    store = await open_storage(url)
     with closing(psycopg.connect(url, autocommit=True)) as db:
         for name, hours in {"gone": 25, "away": 23}.items():
             seen = datetime.now(UTC) - timedelta(hours=hours)
@@ -392,7 +401,7 @@ SLACKS_PATIENCE = 3.0  # seconds
 
 
 async def test_server_that_hangs_is_not_waited_for(wire: Wire) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     await store.run(INSERT, key="a")
     assert await keys(store) == {"a"}
     wire.stall()
@@ -414,7 +423,7 @@ async def test_server_that_hangs_is_not_waited_for(wire: Wire) -> None:
 
 
 async def test_commit_that_a_server_which_hangs_does_not_answer_is_in_doubt_until_it_does(wire: Wire) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     wire.stall_at = b"commit"
     began = time.monotonic()
     first = asyncio.create_task(store.run(INSERT, key="a"))
@@ -438,7 +447,7 @@ async def test_statement_that_takes_long_is_waited_for_while_the_server_lives(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "TERMS", Terms(renew=0.1))
-    store = await Store.open(postgres_server.new())
+    store = await open_storage(postgres_server.new())
     await store.lead()  # it is heard of
     await store.read("select pg_sleep(3)")
     await store.write(lambda tx: tx.rows("select pg_sleep(3)"))
@@ -447,7 +456,7 @@ async def test_statement_that_takes_long_is_waited_for_while_the_server_lives(
 
 @pytest.mark.usefixtures("short")
 async def test_leader_of_a_server_that_hangs_stops_in_time(wire: Wire) -> None:
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     await store.lead()
     wire.stall()
     began = time.monotonic()
@@ -456,7 +465,7 @@ async def test_leader_of_a_server_that_hangs_stops_in_time(wire: Wire) -> None:
             await asyncio.Event().wait()
     assert time.monotonic() - began < 1, "a lease less its margin"
     wire.go_on()
-    await until(lambda: store._database._lease.left > 0)  # type: ignore[attr-defined]
+    await until(lambda: store._lease.left > 0)  # type: ignore[attr-defined]
     await store.close()
 
 
@@ -465,7 +474,7 @@ async def test_news_are_what_other_bots_tell_and_long_silence_is_no_gap(
 ) -> None:
     monkeypatch.setattr(postgres, "_NEWS_KEPT", 0.0)  # any silence is a long one
     url = postgres_server.new()
-    store, other = await Store.open(url), await Store.open(url)
+    store, other = await open_storage(url), await open_storage(url)
     async with aclosing(store.news()) as news:
         assert await anext(news) is None, "at first anything may have been missed"
         await store.write(lambda tx: tx.tell("message", "ours"))
@@ -480,8 +489,8 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres_server.new()
-    store, other = await Store.open(url), await Store.open(url)
-    fetch, refused = store._database.fetch, list[Query]()
+    store, other = await open_storage(url), await open_storage(url)
+    fetch, refused = store.fetch, list[Query]()
 
     async def once_silent(queries: Sequence[Query]) -> list[list[Row] | Exception]:
         if refused:
@@ -491,7 +500,7 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
 
     async with aclosing(store.news()) as news:
         assert await anext(news) is None
-        monkeypatch.setattr(store._database, "fetch", once_silent)
+        monkeypatch.setattr(store, "fetch", once_silent)
         await other.write(lambda tx: tx.tell("message", "a"))
         async with asyncio.timeout(20):
             assert await anext(news) == [("message", "a")]
@@ -507,7 +516,7 @@ async def test_news_arrive_where_the_connection_for_notices_hangs(
 ) -> None:
     """It finds that out by itself; before, it hears of them with its lease, or asking for it."""
     monkeypatch.setattr(postgres, "_ALIVE", 0.5 if role == "neither" else 600)
-    store, other = await Store.open(wire.url), await Store.open(wire.direct)
+    store, other = await open_storage(wire.url), await open_storage(wire.direct)
     if role != "neither":
         await (store if role == "leader" else other).lead()
     asking = asyncio.create_task(store.lead()) if role == "follower" else None
@@ -528,7 +537,7 @@ async def test_notices_that_never_arrive_any_more_are_told_and_polled_for(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "_ALIVE", 0.5)
-    store, other = await Store.open(wire.url), await Store.open(wire.direct)
+    store, other = await open_storage(wire.url), await open_storage(wire.direct)
     async with aclosing(store.news()) as news:
         assert await anext(news) is None
         assert not store.polls
@@ -547,7 +556,7 @@ async def test_connection_for_notices_that_hears_itself_is_kept(
 ) -> None:
     monkeypatch.setattr(postgres, "_ALIVE", 0.1)
     monkeypatch.setattr(postgres, "_LISTEN", 1.0)
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     with capture_logs() as logs:
         async with aclosing(store.news()) as news:
             assert await anext(news) is None
@@ -562,7 +571,7 @@ async def test_leader_whose_connection_for_the_lease_hangs_goes_on_leading(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "TERMS", Terms(lasts=6.0, margin=1.5))
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     await store.lead()
     reading = asyncio.create_task(read_on(store))  # the server lives
     wire.hang(b"insert into alive")
@@ -580,29 +589,12 @@ async def read_on(store: Store) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_database_that_was_read_only_is_away_until_it_takes_writes_again(wire: Wire) -> None:
-    store = await Store.open(wire.url)
-    await store.lead()
-    set_read_only(wire.direct, "on")
-    await store.run(INSERT, key="a")  # on a session from before
-    wire.cut()
-    with pytest.raises(StorageUnavailable, match="Nothing was stored: it is read-only"):
-        await store.run(INSERT, key="b")
-    assert "it is read-only" in str(await store.trouble())
-    set_read_only(wire.direct, "off")
-    await store.run(INSERT, key="c")
-    assert await keys(store) == {"a", "c"}
-    assert await store.trouble() is None
-    await until(lambda: store._database._lease.left > 0)  # type: ignore[attr-defined]
-    await store.close()
-
-
 async def test_session_that_became_read_only_is_replaced(wire: Wire) -> None:
     """Behind a pooling proxy, the one at the next statement may be another."""
-    store = await Store.open(wire.url)
+    store = await open_storage(wire.url)
     await store.run(INSERT, key="a")
     await store.read("select set_config('default_transaction_read_only', 'on', false)")
-    await store._database._writer.run(  # type: ignore[attr-defined]
+    await store._writer.run(  # type: ignore[attr-defined]
         lambda db: db.execute("set default_transaction_read_only = on")
     )
     await store.run(INSERT, key="b")
@@ -616,6 +608,6 @@ async def test_bot_is_not_opened_on_a_read_only_database(postgres_server: Server
     url = postgres_server.new()
     set_read_only(url, "on")
     with pytest.raises(StorageUnavailable, match="cannot be used: it is read-only"):
-        await Store.open(url)
+        await open_storage(url)
     set_read_only(url, "off")
-    await (await Store.open(url)).close()
+    await (await open_storage(url)).close()

@@ -14,6 +14,7 @@ import pytest
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import schema, sqlite
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from tests.kit.databases import sqlite_of
 
@@ -42,7 +43,7 @@ async def test_locked_by_somebody_else_is_unavailable_then_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_MS", 50)
-    store = await Store.open(tmp_path / "clarify.db")
+    store = await open_storage(tmp_path / "clarify.db")
     with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as other:
         other.execute("begin immediate")
         writes = (store.run(INSERT, key=str(n)) for n in range(5))
@@ -67,7 +68,7 @@ async def test_deleted_text_leaves_no_trace_in_the_file(
 
     monkeypatch.setattr(sqlite3, "connect", connected)
     path = tmp_path / "clarify.db"
-    store = await Store.open(path)
+    store = await open_storage(path)
     for n in range(30):
         await store.run("insert into texts (id, body) values (:id, :body)", id=str(n), body=f"s3cret {n}")
     await store.run("update texts set body = ''")
@@ -86,17 +87,17 @@ async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
 
 
 async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    first = await Store.open(tmp_path / "clarify.db")
+    first = await open_storage(tmp_path / "clarify.db")
     with pytest.raises(StorageInUseError, match="in use"):
-        await Store.open(tmp_path / "clarify.db")
+        await open_storage(tmp_path / "clarify.db")
     await first.close()
-    await (await Store.open(tmp_path / "clarify.db")).close()
+    await (await open_storage(tmp_path / "clarify.db")).close()
 
 
 async def test_open_makes_the_tables_once(tmp_path: Path) -> None:
     path = tmp_path / "clarify.db"
     for _ in range(2):
-        store = await Store.open(path)
+        store = await open_storage(path)
         await store.run(f"{INSERT} on conflict do nothing", key="a")
         assert await keys(store) == {"a"}
         await store.close()
@@ -125,7 +126,7 @@ async def test_open_refuses_what_it_cannot_use_and_ends(
     spoil(path)
     for _ in range(2):  # not "in use": the lock was let go
         with pytest.raises(StorageError, match=words):
-            await Store.open(path)
+            await open_storage(path)
     for thread in threading.enumerate():
         if "connection" in thread.name:  # it would keep the process alive
             thread.join(10)

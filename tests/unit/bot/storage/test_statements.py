@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from bot.storage.connection import connect
+from bot.storage.opening import open_storage
 from bot.storage.postgres import form
 from bot.storage.sqlite import migrate
-from bot.storage.store import Store
 from bot.storage.tx import bound
 from tests.kit.databases import Server
 
@@ -89,7 +89,7 @@ def values_of(sql: str) -> dict[str, object]:
 
 async def on_postgres(found: Sequence[str], url: str) -> list[str]:
     """What is wrong with statements, empty where nothing is."""
-    await (await Store.open(url)).close()
+    await (await open_storage(url)).close()
 
     def trouble(sql: str) -> str:
         text, flat = bound(sql, values_of(sql))

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import LONGEST_LIST, Tx, batches, bound
 from tests.kit.databases import Server
@@ -30,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 
 @pytest.fixture
 async def store(place: Path | str) -> AsyncIterator[Store]:
-    opened = await Store.open(place)
+    opened = await open_storage(place)
     yield opened
     await opened.close()
 
@@ -94,16 +95,16 @@ async def test_what_write_returned_from_survives_a_kill(place: Path | str) -> No
     code = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from bot.storage.store import Store
+from bot.storage.opening import open_storage
 async def main():
-    store = await Store.open(sys.argv[1] if '://' in sys.argv[1] else Path(sys.argv[1]))
+    store = await open_storage(sys.argv[1] if '://' in sys.argv[1] else Path(sys.argv[1]))
     await asyncio.gather(*(store.run("insert into onces values (:key)", key=str(n)) for n in range(50)))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(place), cwd=ROOT)
     assert await killed.wait() == -9
-    store = await Store.open(place)  # the kill let go of the lock, too
+    store = await open_storage(place)  # the kill let go of the lock, too
     assert len(await keys(store)) == 50
     await store.close()
 
@@ -111,7 +112,7 @@ asyncio.run(main())
 async def test_a_database_is_the_same_installation_each_time(place: Path | str) -> None:
     found = set()
     for _ in range(2):
-        store = await Store.open(place)
+        store = await open_storage(place)
         await store.run(f"{INSERT} on conflict do nothing", key="a")
         found.add(store.installation)
         assert await keys(store) == {"a"}
@@ -157,9 +158,9 @@ async def test_what_is_written_soon_waits_no_longer_than_what_comes_after_it(sto
 
 
 async def test_what_is_written_soon_is_stored_at_the_end(place: Path | str) -> None:
-    store = await Store.open(place)
+    store = await open_storage(place)
     store.write_soon(lambda tx: tx.run(INSERT, key="last"))
     await store.close()
-    opened = await Store.open(place)
+    opened = await open_storage(place)
     assert await keys(opened) == {"last"}
     await opened.close()

@@ -15,8 +15,8 @@ import pytest
 
 from bot.errors import StorageInUseError
 from bot.storage import beside, tables
+from bot.storage.opening import open_storage
 from bot.storage.schema import newest_version
-from bot.storage.store import Store
 from bot.storage.tx import Tx
 from tests.kit.databases import Server
 
@@ -42,7 +42,7 @@ def url(postgres_server: Server) -> str:
 async def file(tmp_path: Path) -> Path:
     """A storage in SQLite with a row, full of values, in each table."""
     path = tmp_path / "clarify.db"
-    await (await Store.open(path)).close()
+    await (await open_storage(path)).close()
     with closing(sqlite3.connect(path)) as db:
         for table, columns in beside.columns(db).items():
             if table == "installation":
@@ -157,7 +157,7 @@ def test_all_that_a_file_holds_is_the_same_after_a_database(url: str, file: Path
     assert all(before.values())
     with tables.new_tables(url, None) as (new, _):
         new.from_file(file)
-    with tables.snapshot(url) as found:
+    with tables.InPostgres(url).snapshot() as found:
         assert found.to_file(tmp_path / "back.db") == newest_version()
     assert contents(tmp_path / "back.db") == before
 
@@ -226,7 +226,7 @@ def test_change_is_tried_again_where_two_waited_for_each_other(url: str) -> None
                 pass
             return tx.run("update texts set body = body || 'ours' where id = 'b'")
 
-        assert tables.change(url, work) == 1
+        assert tables.InPostgres(url).change(work) == 1
         tries[0].result(60)
         found = other.execute("select body from texts order by id").fetchall()
     assert (len(tries), found) == (2, [("theirsours",), ("theirsours",)])

@@ -260,7 +260,7 @@ async def test_look_waits_for_the_next_round(world: World) -> None:
 async def test_look_waits_for_any_change_also_one_of_another_program(world: World) -> None:
     revision = (await world.ask()).json()["revision"]
     task = await waiting(world, revision=revision)
-    async with aclosing(world.ledger.changes(world.clock)) as changes:
+    async with aclosing(world.ledger.changes()) as changes:
         await anext(changes)
         change_record(world.folder, 42, lambda raw: raw.update(topic="Storage, again"))
         await anext(changes)

@@ -20,6 +20,7 @@ from bot.checks import Check
 from bot.producers.inbox import Inbox
 from bot.routing import Audiences
 from bot.settings.model import ResponderSettings, RouteSettings, Settings
+from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
@@ -44,7 +45,7 @@ QUEUES = ("inbox", "delivery", "replies", "webhooks hooks.example.com")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
+    opened = await open_storage(tmp_path / "clarify.db")
     yield opened
     await opened.close()
 
