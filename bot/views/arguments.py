@@ -175,7 +175,8 @@ def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
 def _parts(each: Piece) -> tuple[Section | Rich, ...]:
     if each.is_code:
         return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
-    return rich_parts(_listed(each.text))
+    found = rich_parts(_listed(each.text))
+    return tuple(replace(part, aloud="" if n else inert.with_bar(each.text)) for n, part in enumerate(found))
 
 
 def _listed(text: str) -> Iterator[RichElement]:

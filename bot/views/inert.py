@@ -89,6 +89,8 @@ _FORMATTING = (
     (re.compile(r"^([^\S\n]*)>", re.MULTILINE), r"\1›"),
     (re.compile(r":(?=[a-z0-9_+'-]+:)"), "꞉"),
 )
+_STYLED = re.compile("|".join(each.pattern for each, _ in _FORMATTING[:2]))
+_LINK = re.compile(r"<https?://[^|<>]+\|([^<>]*)>")
 
 
 def cleaned(text: str) -> str:
@@ -439,6 +441,16 @@ def utc(moment: datetime) -> str:
 def utc_dates(text: str) -> str:
     """Spells out the dates (`date`) in the bot's own words, for places where Slack formats nothing."""
     return _DATE.sub(r"\1", text)
+
+
+def unformatted(text: str) -> str:
+    """Returns the bot's own mrkdwn as text: dates spelled out, links as their labels, without asterisks and underscores."""
+    return _STYLED.sub("", _LINK.sub(r"\1", utc_dates(text)))
+
+
+def sentence(text: str) -> str:
+    """Returns `text` with a full stop, unless it has an end of its own."""
+    return text if not text or text.rstrip("\u2069”").endswith((".", "…", "!", "?", ":")) else f"{text}."
 
 
 def isolate(text: str, *, rtl: bool = False) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -29,6 +29,8 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
+    drafted,
+    only_aloud,
     plain_words,
     sections,
     turning,
@@ -43,7 +45,6 @@ from bot.views.wording import (
     ShownRound,
     asked_words,
     closed_words,
-    decided_aloud,
     decided_plainly,
     decided_words,
     holder_words,
@@ -51,7 +52,6 @@ from bot.views.wording import (
     name_of,
     reminder_words,
     round_of,
-    sentence,
     until_words,
 )
 from core.agents import AgentNode, ReadyItem
@@ -63,7 +63,7 @@ PAGE_SIZE = 8  # of a command's list
 LINES = 10
 ROLLUP_PAGE = 20
 WHICH = "Which question is this an answer to?"
-_HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
+_HEADING, _PIECE = 150, 2900
 _QUESTION, _LABEL = 200, 120
 _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
@@ -110,21 +110,13 @@ class QuestionRow:
             return decided_words(self.decided, limit)
         return inert.escaped_line(self.state, 2 * limit)
 
-    def stands_aloud(self, limit: int) -> str:
-        """Returns the same for the top-level text, where Slack formats nothing."""
-        return self.stands(limit) if self.decided is None else decided_aloud(self.decided, limit)
-
     def stands_plainly(self, limit: int) -> str:
         """Returns the same as plain text, with names in place of mentions."""
         return self.state if self.decided is None else decided_plainly(self.decided, limit)
 
 
-@dataclass(frozen=True, slots=True)
-class ListRow:
-    """One clarification in a list; `aloud`: the same for the message's text, escaped."""
-
-    parts: tuple[Part, ...]
-    aloud: str
+ListRow = tuple[Part, ...]
+"""One clarification in a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +137,17 @@ def linked(name: str, link: str | None) -> str:
 def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
     """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
-    text = inert.clip_escaped(inert.utc_dates(words), _READ_ALOUD) if live else inert.fallback(words)
-    above = tuple(Section(Words(each, live=live)) for each in inert.split(words, _PIECE))
-    return _listing(f"{heading}\n{text}" if heading else text, heading, (*above, Actions(buttons)))
+    return _listing(
+        heading, (*(Section(Words(each, live=live)) for each in inert.split(words, _PIECE)), Actions(buttons))
+    )
 
 
 def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
     """Returns a page of clarifications. `query` repeats the list; `notes` are plain text."""
     where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
-    aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in page.items)]
-    shown = [part for row in page.items for part in row.parts]
-    top = (Section(Words(above)),) if above else ()
-    return _listing(
-        "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, query)))
-    )
+    shown = [part for row in page.items for part in row]
+    return _listing(inert.clip(heading, _HEADING), (*sections(above), *shown, Actions(_turning(page, query))))
 
 
 def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
@@ -175,8 +163,7 @@ def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str
     if not page.items:
         return said(empty, live=False)
     heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
-    shown = said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
-    return replace(shown, text=shown.text.replace("*", ""))  # bold is not read aloud
+    return said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
 
 
 def agent_line(agent: AgentNode) -> str:
@@ -244,10 +231,9 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     """
     shown = round_of(record)
     made = row_of(shown, is_tampered=is_tampered)
-    state, spoken = made.stands(_LABEL), made.stands_aloud(_LABEL)
+    state = made.stands(_LABEL)
     if shown.stage == "open" and not is_tampered:
         state = " · ".join([state, *_moments(shown)])
-        spoken = inert.utc_dates(state)
     buttons = [
         button(Press("view", record.id, shown.number, "1"), VIEW_FULL, f"View {record.id} in full", n=n)
     ]
@@ -255,30 +241,26 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
         buttons.insert(0, answer_button(record, shown.number, n))
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
-    return _laid_out(made, offer.link, state, spoken, Actions(tuple(buttons)))
+    return (*_laid_out(made, offer.link, state), Actions(tuple(buttons)))
 
 
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
     made = past_row(decision)
-    state = f"{made.stands(_LABEL)}, {inert.date(made.at)}"
-    return _laid_out(made, link, state, f"{made.stands_aloud(_LABEL)}, {inert.utc(made.at)}")
+    return _laid_out(made, link, f"{made.stands(_LABEL)}, {inert.date(made.at)}")
 
 
-def _laid_out(made: QuestionRow, link: str | None, state: str, spoken: str, *more: Part) -> ListRow:
-    question = made.asked(_QUESTION)
+def _laid_out(made: QuestionRow, link: str | None, state: str) -> ListRow:
     facts = (Words(linked(made.id, link), live=True), Words(made.agent), Words(state, live=True))
-    aloud = f"{inert.fallback(f'{made.id}, {made.agent}')}, {spoken}: {inert.fallback(question)}"
-    return ListRow((Section(Words(question)), Context(facts), *more), aloud)
+    return Section(Words(made.asked(_QUESTION))), Context(facts)
 
 
 def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
     """Returns a page of what a search found. `query` repeats it."""
     where = f" · page {page.number}" if page.pages > 1 else ""
-    shown = [part for row in page.items for part in row.parts]
+    shown = [part for row in page.items for part in row]
     heading = f"{inert.line(heading, _HEADING - len(where))}{where}"
-    text = "\n".join([inert.fallback(heading), *(row.aloud for row in page.items)])
-    return _listing(text, heading, (*shown, Actions(_turning(page, query))))
+    return _listing(heading, (*shown, Actions(_turning(page, query))))
 
 
 def search_modal(draft: Draft) -> View:
@@ -288,10 +270,8 @@ def search_modal(draft: Draft) -> View:
 
 def unread(clarification_id: str, topic: str) -> ListRow:
     """Returns the row of a clarification that cannot be read now."""
-    words = inert.quoted(topic, _QUESTION)
-    note = "cannot be read right now"
-    aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
-    return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
+    facts = plain_words(clarification_id, "cannot be read right now")
+    return Section(Words(inert.quoted(topic, _QUESTION))), Context(facts)
 
 
 def rollup(
@@ -312,28 +292,22 @@ def rollup(
     """
     named = name_of(agent)
     if not records:
-        parts = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
-        return Draft("rollup", inert.fallback(f"{named}: no open questions left here."), parts)
+        none = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
+        return drafted("rollup", lambda _: none)
     heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
-    deadline = f" First deadline: {inert.utc(oldest)}." if oldest else ""
-    deadline += f" {sentence(reminder_words(reminded).escaped())}" if reminded else ""
-    listed = "\n".join(f"{inert.line(each.record.id)}: {row_of(each).asked(_ROW)}" for each in shown)
-    more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
-    text = f"{heading}.{deadline} Click Show all to see and answer them.\n{listed}{more}"
+    more = f"And {count - len(shown)} more" if count > len(shown) else ""
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
-    return Draft(
-        "rollup",
-        inert.fallback(text),
-        (
-            Header(inert.clip(heading, _HEADING)),
-            Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
-            *_answerable(shown),
-            Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
-        ),
+    parts = (
+        Header(inert.clip(heading, _HEADING)),
+        Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
+        *_answerable(shown),
+        Context(plain_words(more)),
+        Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
     )
+    return drafted("rollup", lambda _: parts)
 
 
 def rollup_modal(page: Page[Clarification]) -> View:
@@ -370,7 +344,7 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
     grave = [
         wanted if (wanted := each.current.confirmation) and wanted.asks_twice else None for each in shown
     ]
-    beside = plain_words(lines)
+    beside: Sequence[Part] = sections(lines)
     if len(shown) <= _WHICH_BUTTONS:
         controls = Actions(
             tuple(
@@ -388,14 +362,14 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         width = min(OPTION, 6000 // len(shown))
         options = tuple((inert.clip(label, width), press.pack()) for label, press in choices)
         menu = Select("Choose a question", WHICH_ACTION, options, _GRAVE if any(grave) else None)
-        controls, beside = Actions((), (menu,)), ()
-    parts: tuple[Part, ...] = (*sections(WHICH), *map(Section, beside), controls)
-    return Draft("which", inert.fallback(f"{WHICH}\n{lines}"), parts)
+        controls, beside = Actions((), (menu,)), [only_aloud(lines)]
+    return drafted("which", lambda _: (*sections(WHICH), *beside, controls))
 
 
-def _listing(text: str, heading: str, parts: Iterable[Part]) -> Draft:
-    header = (Header(heading),) if heading else ()
-    return Draft("listing", inert.clip_escaped(text, _READ_ALOUD), (*header, *parts))
+def _listing(heading: str, parts: Iterable[Part]) -> Draft:
+    header: ListRow = (Header(heading),) if heading else ()
+    made = (*header, *parts)
+    return drafted("listing", lambda _: made)
 
 
 def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:

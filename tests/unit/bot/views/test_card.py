@@ -198,10 +198,9 @@ CARDS = (
     # Where it stands, and whom it is put to.
     row(record_of(), blocks=["Posted here because <#C0GOOD> could not be used."], posted_to_fallback="C0GOOD"),
     row(record_of(), blocks=["Posted here instead of #general <!here>."], posted_to_fallback="#general <!here>"),
-    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001, producer: p):"]),
-    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001, producer: p):"],
-         hidden=[TOO]),
-    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001, producer: p):"]),
+    row(put_to("human"), "engineer asks · CLR-42-001", "Producer: p"),
+    row(put_to("architect"), "engineer asks architect · CLR-42-001", hidden=[TOO]),
+    row(put_to(" the\narchitect "), "asks the architect · CLR-42-001"),
     row(put_to("architect", HELD.partition(": ")[2]), HELD),
     *(row(put_to("architect"), TOO, asks_an_agent=True, verbosity=each) for each in ("terse", "normal", "detailed")),
     row(put_to("human"), hidden=["was asked too"], asks_an_agent=True),
@@ -225,8 +224,7 @@ CARDS = (
     row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
     row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
     # Answered: who, what, when, and where the reply stands.
-    row(ANSWERED, blocks=["Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered"],
-         aloud=["Answered: “Age 65 (standard)” by <@U0GOOD> on 24 May 2026, 14:23 UTC."], buttons=["View full"]),
+    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered", buttons=["View full"]),
     *(
         row(settled, words, buttons=["View full"])
         for state, note, words in REPLIED
@@ -260,11 +258,11 @@ def test_text_read_aloud_stands_alone() -> None:
     message = RENDERER.card(record)
     assert message.more == ()
     assert message.text == (
-        "retirement-planner asks (CLR-42-001, producer: p): “Which retirement age should I plan for?”\n"
-        "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
+        "retirement-planner asks · CLR-42-001.\n“Which retirement age should I plan for?”\n"
+        "Choices:\n│ 1. Age 60\n│ 2. Age 65 (standard)\n"
         "Context: Savings.\n"
-        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
-        "Reply with the number of a choice, like 1, or its label, or a number, like 1200 or 12.5. "
+        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”. Producer: p.\n"
+        "Or in this thread: reply with the number of a choice, like 1, or its label, or a number, like 1200 or 12.5. "
         "Start with note: to comment without answering."
     )
 
@@ -272,18 +270,18 @@ def test_text_read_aloud_stands_alone() -> None:
 def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
     message = RENDERER.card(kinds("yes_no", question=question, default_response="no"))
-    assert message.text.startswith("retirement-planner asks (CLR-42-001, producer: p):\n│ word0 word1")
-    assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
-    assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
+    assert message.text.startswith("retirement-planner asks · CLR-42-001.\n│ word0 word1")
+    assert "reply with yes or no. Start with note: to comment without answering." in message.text
+    assert message.text.endswith("\nThis is only the beginning. The full text is in the thread.")
     assert question in "".join(message.more).replace("│ ", "")
     assert "View full" in labels(message.blocks)
 
 
-def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
+def test_long_default_is_whole_in_the_text_and_in_full() -> None:
     default = " ".join(f"word{n}" for n in range(400))
     record = record_of(default_response=default)
     message = RENDERER.card(record)
-    assert default in "".join(message.more)
+    assert default in message.text
     assert "View full" in labels(message.blocks)
     expired = abandoned(record, "expired", NOW)
     assert labels(RENDERER.card(expired).blocks) == ["View full"]

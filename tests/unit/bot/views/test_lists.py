@@ -39,7 +39,7 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
     assert "planner: 27 open questions" in message.text
     assert "24 May 2026, 14:22 UTC" in message.text
     assert "Question 5?" in shown(message.blocks)
-    assert "and 22 more." in message.text
+    assert "And 22 more." in message.text
     values = [Press.unpack(unseal(item["value"])[1]) for item in walk(message.blocks) if "value" in item]
     assert values[-1] == Press("list", "CLR-1-001", 1, "1")
 

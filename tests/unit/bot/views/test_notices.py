@@ -123,7 +123,7 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
                 ToolLine("b", "error", "No input.", 421),
                 ToolLine("c", "success", "ok"),
             ],
-            "Tool b failed (421 ms): “No input.”\n2 tools done, the latest c: “ok”",
+            "Tool b failed (421 ms): “No input.”\n2 tools done, the latest c: “ok”.",
         ),
         (
             [ToolLine("a", "timeout", "", 600_000), ToolLine("b", "error", "No.")],
@@ -251,9 +251,10 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     ):
         assert part in seen
     assert message.text.splitlines() == [
-        "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): “Which retirement age should I plan for?”",
-        "Answer by 24 May 2026, 14:27 UTC.",
-        "If no one answers, the agent uses its default: “65”.",
+        "retirement-planner is still waiting · CLR-42-001.",
+        "<@U0GOOD>",
+        "“Which retirement age should I plan for?”",
+        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",
     ]
     assert labels(message.blocks) == []
@@ -273,7 +274,7 @@ def test_nudge_calls_who_is_listed(answerers: tuple[str, ...], called: str) -> N
         b["text"]["text"] for b in message.blocks if b["type"] == "section" and b["text"]["type"] == "mrkdwn"
     ]
     assert live == ([called] if called else [])
-    assert message.text.startswith(f"{called} retirement-planner" if called else "retirement-planner")
+    assert f"\n{called}\n" in message.text if called else "<" not in message.text
 
 
 def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) -> None:
@@ -290,7 +291,7 @@ def test_nudge_is_inert(record: Clarification) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
+    ("count", "words"), [(1, "is still waiting · 1 question."), (12, "is still waiting · 12 questions.")]
 )
 def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
     message = judged(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))

@@ -18,7 +18,7 @@ from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
 from bot.views import card, figures, forms, inert, lists, notices, page, phrases, shifts, verify
 from bot.views import home as tabs
-from bot.views.blockkit import Draft, View
+from bot.views.blockkit import Draft, View, drafted
 from bot.views.codec import PagePress
 from bot.views.lists import QuestionRow
 from core.agents import BlockedOn, ReadyItem
@@ -187,7 +187,7 @@ def kinds() -> Iterator[str]:
     for module in pkgutil.iter_modules(bot.views.__path__):
         for name, found in vars(import_module(f"bot.views.{module.name}")).items():
             makes = inspect.isfunction(found) and found.__annotations__.get("return") in {"Draft", "View"}
-            if makes and not name.startswith("_"):
+            if makes and not name.startswith("_") and found is not drafted:
                 yield name
 
 

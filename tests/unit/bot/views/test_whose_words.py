@@ -487,14 +487,14 @@ def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
         record = asked({"question": "Which?"} | ({"agent": agent} if agent else {}))
         message = RENDERER.card(record)
         found = [line for line in lines(message.blocks) if line.startswith("Producer:")]
-        assert bool(found) is ("producer: p" in message.text)
+        assert bool(found) is ("Producer: p" in message.text)
         return "".join(found)
 
     assert said("Deployer") == "Producer: p"
     assert said(None) == ""
     named = record_of(producer={"agent_id": "planner", "agent_name": "Deployer"})
     named = amended(named, producer="CI")
-    assert "(CLR-42-001, producer: CI)" in RENDERER.card(named).text
+    assert "Producer: CI." in RENDERER.card(named).text
     assert said("P") == ""
     record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
     for shrinks in (False, True):
