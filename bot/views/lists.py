@@ -300,7 +300,7 @@ def rollup(
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
     more = f"And {count - len(shown)} more" if count > len(shown) else ""
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
-    parts = (
+    parts: tuple[Part, ...] = (
         Header(inert.clip(heading, _HEADING)),
         Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
         *_answerable(shown),

@@ -30,7 +30,7 @@ HERE = Place("C0AGENTS")
 
 def rows(answer: Draft) -> list[str]:
     """The questions of a list, by their ids."""
-    return [line.partition(",")[0] for line in answer.text.splitlines() if line.startswith("CLR-")]
+    return [line.partition(".")[0] for line in answer.text.splitlines() if line.startswith("CLR-")]
 
 
 class Gate(AccessControl):
