@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -398,27 +398,24 @@ class Budget:
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(size, texts))
 
-    def brief(self, text: str) -> str:
-        """Returns `text` or its first lines."""
-        shown = inert.clip_rows(text, self.rows)
-        self.cut = self.cut or shown != text
-        return shown
+    def fit(
+        self, texts: Sequence[str], grows: Callable[[str], int], *, at_length: Collection[int] = ()
+    ) -> list[str]:
+        """Returns each text or, if it is too long, its beginning and its end, where it often says what to decide.
 
-    def ends(self, text: str) -> str:
-        """Returns a question or, if it is long, its beginning and its end, where it often says what to decide."""
-        shown = inert.excerpt(text, rows=self.rows)
-        self.cut = self.cut or shown != text
-        return shown
-
-    def excerpts(self, texts: list[str], grows: Callable[[str], int]) -> list[str]:
-        """Returns each text or, if it is too long, its beginning and end. `grows`: how much longer it may be as shown."""
-        shown = [inert.excerpt(text, rows=self.rows) for text in texts]
+        Args:
+            texts: each gets what it needs, up to a fair share of the room.
+            grows: how much longer a text may be as shown.
+            at_length: the positions of those that may take any number of rows.
+        """
+        rows = [inert.NO_LIMIT if n in at_length else self.rows for n in range(len(texts))]
+        shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
         self.left -= sum(map(grows, shown))
         room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
         for n, text in enumerate(texts):
             if size(shown[n]) > room[n]:
-                shown[n] = inert.excerpt(text, room[n], self.rows)
-        self.cut = self.cut or shown != texts
+                shown[n] = inert.excerpt(text, room[n], rows[n])
+        self.cut = self.cut or shown != [*texts]
         self.spend(*shown)
         return shown
 
@@ -431,19 +428,6 @@ class Budget:
             return ()
         self.left -= made.size
         return (made,)
-
-    def fit(
-        self,
-        texts: list[str],
-        grows: Callable[[str], int] = lambda _: 0,
-        cut: Callable[[str, int], str] = inert.clip,
-    ) -> list[str]:
-        """Returns each text or, if it does not fit, what `cut` leaves of it. `grows`: how much longer it may be as shown."""
-        self.left -= sum(map(grows, texts))
-        fitted = inert.shared(texts, max(self.left, 10 * len(texts)), cut)
-        self.cut = self.cut or fitted != texts
-        self.spend(*fitted)
-        return fitted
 
 
 def drafted(

@@ -227,7 +227,8 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
     shown = round_of(directed(record), round)
 
     def build(budget: Budget) -> tuple[Part, ...]:
-        return sections(plain_text(shown, budget.brief(attributed(words(shown.question)))))
+        (question,) = budget.fit([attributed(words(shown.question))], growth)
+        return sections(plain_text(shown, question))
 
     return drafted("plain", build, asked=shown.asked)
 
@@ -273,12 +274,13 @@ def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
     context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(
         [
-            budget.ends(words(shown.question)),
-            *map(budget.brief, (context, _detail(shown, verbosity))),
+            words(shown.question),
+            context,
+            _detail(shown, verbosity),
             shown.numbered or (form_words(form, brief=True) if form else ""),
         ],
         growth,
-        inert.excerpt,
+        at_length=(3,),
     )
     has_control = _has_control(shown)
     are_cut = inert.size(choices) < inert.size(shown.numbered) or not has_control
@@ -324,7 +326,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
         *besides,
         *(each.text for each in with_what),
     )
-    action, consequence, changes, *texts = budget.excerpts(list(parts), growth)
+    action, consequence, changes, *texts = budget.fit(parts, growth)
     besides, texts = texts[: len(besides)], texts[len(besides) :]
     shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
@@ -414,20 +416,14 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
     # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
     answer = _answer(shown, title)
     answer_is = _ANSWER_IS if shown.asked.form is None else _FORM_IS
-    brief = budget.brief(answer) if shown.asked.form is None else answer.replace(_ANSWER_IS, _FORM_IS, 1)
-    reason = budget.brief(_reason(shown))
-    changes = budget.brief(changed_in_all(shown.current) if decided is not None else "")
-    with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
+    answer = answer.replace(_ANSWER_IS, answer_is, 1)
     whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
+    changes = changed_in_all(shown.current) if decided is not None else ""
+    with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
     question, consequence, with_what, answer, changes, reason = budget.fit(
-        [
-            *map(budget.brief, whole),
-            with_what,
-            brief,
-            changes,
-            reason,
-        ],
+        [*whole, with_what, answer, changes, _reason(shown)],
         growth,
+        at_length=() if shown.asked.form is None else (3,),
     )
     budget.cut |= decided is None and shown.current.closed == "expired" and _cuts_default(shown)
     full, verify = view_full(shown.record, shown.number), verify_button(shown)

@@ -144,7 +144,7 @@ def _sections(lines: Sequence[str]) -> tuple[Section, ...]:
 
 
 def _named(count: Count) -> str:
-    return inert.clip_escaped(inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK), 2 * _NAME)
+    return inert.clip_escaped(inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK), _NAME)
 
 
 def _day(day: date, *, weekday: bool) -> str:

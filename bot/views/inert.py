@@ -33,8 +33,6 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
-_TORN_END = re.compile(r"^[a-z]{0,3};")
-_ENTITY = re.compile(r"&(?:amp|lt|gt);")
 _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
 _GROUP = re.compile(r"S[A-Z0-9]{1,30}")
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
@@ -252,39 +250,26 @@ def clip_escaped(text: str, limit: int) -> str:
     return _ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
-def clip_rows(text: str, rows: int, width: int = 90) -> str:
-    """Returns `text`, or its beginning and "…" if it takes many more than `rows` rows on a screen of `width`."""
-    if sum(_rows(text, width)) <= rows + 2:  # hiding two rows saves nothing
-        return text
-    return clip(text, size(_first_rows(text, rows, width).rstrip()) + 1)
-
-
-def excerpt(
-    text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90, *, escaped: bool = False
-) -> str:
+def excerpt(text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90) -> str:
     """Returns `text` or, if it is too long, its beginning and end with the size of the gap.
 
     Args:
-        text: plain, or escaped.
+        text: plain.
         limit: of its size.
         rows: that it should take on a screen, about.
         width: of that screen, in characters.
-        escaped: whether entities in it stand for one character.
     """
     if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # hiding a few rows saves nothing
         return text
     if limit < _HEAD_AND_TAIL + _MARKED:
-        return clip_escaped(text, limit) if escaped else clip(text, limit)
+        return clip(text, limit)
     room = min(limit, rows * width + _MARKED) - _MARKED
     while True:
-        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width)
-        head = _TORN_ENTITY.sub("", head).rstrip()
+        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width).rstrip()
         tail = text[len(text) - len(_last_rows(_suffix(text, room // 3), rows // 3, width)) :]
-        if _TORN_ENTITY.search(text[: len(text) - len(tail)]):
-            tail = _TORN_END.sub("", tail)
         hidden = text[len(head) : len(text) - len(tail)]
         begun = _begun(text, len(text) - len(tail))
-        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{begun}{isolate(tail)}"
+        shown = f"{isolate(head)}\n{_left_out(hidden)}\n{begun}{isolate(tail)}"
         if size(shown) <= limit:
             return shown
         room -= size(shown) - limit  # isolates that were cut were closed again
@@ -578,9 +563,9 @@ def _last_rows(text: str, rows: int, width: int) -> str:
     return "\n".join(reversed(tail))
 
 
-def _left_out(hidden: str, *, escaped: bool) -> str:
+def _left_out(hidden: str) -> str:
     """Returns how much is left out, in words."""
-    characters = len(_ENTITY.sub(".", hidden)) if escaped else len(hidden)
+    characters = len(hidden)
     lines = max(0, hidden.count("\n") - 1)
     said = [f"{characters} more character{'' if characters == 1 else 's'}"]
     said += [f"{lines} more line{'' if lines == 1 else 's'}"] if lines else []

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from bot.views import inert, phrases
 from bot.views.blockkit import (
@@ -58,7 +58,6 @@ from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification, Round
 from core.lists import Decided, Page, PastDecision, page_of, several
 
-_T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
 LINES = 10
 ROLLUP_PAGE = 20
@@ -134,12 +133,10 @@ def linked(name: str, link: str | None) -> str:
     return f"<{link}|{words}>" if link and _LINK.fullmatch(link) else words
 
 
-def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
+def said(words: str, *, heading: str = "", live: bool = True) -> Draft:
     """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
-    return _listing(
-        heading, (*(Section(Words(each, live=live)) for each in inert.split(words, _PIECE)), Actions(buttons))
-    )
+    return _listing(heading, [Section(Words(each, live=live)) for each in inert.split(words, _PIECE)])
 
 
 def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
@@ -147,7 +144,7 @@ def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[st
     where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
     shown = [part for row in page.items for part in row]
-    return _listing(inert.clip(heading, _HEADING), (*sections(above), *shown, Actions(_turning(page, query))))
+    return _listing(inert.line(heading, _HEADING), (*sections(above), *shown, Actions(_turning(page, query))))
 
 
 def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
@@ -156,34 +153,23 @@ def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Dra
     return listing(heading, page_of(rows, 1, PAGE_SIZE), query=query)
 
 
-def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str, empty: str) -> Draft:
-    """Returns a page of agents or sessions, each as its `line` (our own mrkdwn). `query` repeats it; `empty`: if
-    there are none.
-    """
-    if not page.items:
-        return said(empty, live=False)
-    heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
-    return said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
-
-
-def agent_line(agent: AgentNode) -> str:
-    """Returns an agent and whom it waits for."""
+def agent_row(agent: AgentNode) -> ListRow:
+    """Returns the row of an agent and whom it waits for."""
     parts = [f"{_INDENT * min(agent.depth, _DEEPEST)}*{_short(agent.name or agent.agent)}*:"]
     parts.append(phrases.waiting(agent.status, agent.on, _several))
     if agent.since is not None:
         parts.append(f"since {inert.date(agent.since)}")
     if agent.waits:
         parts.append(f"({_several(agent.blocked_by)})")
-    return " ".join(parts)
+    return (Section(Words(" ".join(parts), live=True)),)
 
 
-def session_line(item: ReadyItem) -> str:
-    """Returns a session and what blocks it."""
+def session_row(item: ReadyItem) -> ListRow:
+    """Returns the row of a session and what blocks it."""
     name = f"*{_short(item.name or item.agent)}*, issue {item.issue}"
-    if not item.blocked_by:
-        return f"{name}: ready"
     since = f" since {inert.date(item.since)}" if item.since else ""
-    return f"{name}: blocked by {_several(item.blocked_by)}{since}"
+    state = f"blocked by {_several(item.blocked_by)}{since}" if item.blocked_by else "ready"
+    return (Section(Words(f"{name}: {state}", live=True)),)
 
 
 def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
@@ -253,14 +239,6 @@ def decision_row(decision: PastDecision, link: str | None) -> ListRow:
 def _laid_out(made: QuestionRow, link: str | None, state: str) -> ListRow:
     facts = (Words(linked(made.id, link), live=True), Words(made.agent), Words(state, live=True))
     return Section(Words(made.asked(_QUESTION))), Context(facts)
-
-
-def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
-    """Returns a page of what a search found. `query` repeats it."""
-    where = f" · page {page.number}" if page.pages > 1 else ""
-    shown = [part for row in page.items for part in row]
-    heading = f"{inert.line(heading, _HEADING - len(where))}{where}"
-    return _listing(heading, (*shown, Actions(_turning(page, query))))
 
 
 def search_modal(draft: Draft) -> View:

@@ -485,7 +485,8 @@ def _notice(
 
     def build(budget: Budget) -> tuple[Part, ...]:
         budget.spend(heading, *(part.text for part in (*facts, *alert)))
-        fitted = budget.fit([each.text if isinstance(each, Quote) else each for each in said], growth)
+        texts = [each.text if isinstance(each, Quote) else each for each in said]
+        fitted = budget.fit(texts, growth, at_length=range(len(texts)))
         shown = [
             part
             for each, text in zip(said, fitted, strict=True)

@@ -407,7 +407,7 @@ def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget.spend(heading(content), *(each.text for each in alert))
     ending = closing_words(item) if record is not None and not record.is_open else ""
-    said, ending, why = budget.fit([_subject_words(item), ending, why], growth)
+    said, ending, why = budget.fit([_subject_words(item), ending, why], growth, at_length=range(3))
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
         heading=heading(content),

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from bot.views.blockkit import Draft
 from bot.views.codec import ListPress, Press, unseal
 from bot.views.lists import (
-    LINES,
     PAGE_SIZE,
     ROLLUP_PAGE,
     ListRow,
     Offer,
-    board,
     listing,
     rollup,
     rollup_modal,
@@ -137,14 +135,6 @@ def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> 
     presses = [ListPress.unpack(unseal(each["value"])[1]) for each in buttons]
     assert all(press.arg == "#42" for press in presses)
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
-
-
-def test_board_of_many_lines_is_paged() -> None:
-    lines = [f"agent {n}" for n in range(LINES + 1)]
-    answer = board("Agents", page_of(lines, 7, LINES), str, query="agents", empty="")
-    assert "page 2 of 2" in answer.text
-    assert f"agent {LINES}" in answer.text
-    judge_message(RENDERER.message(answer))
 
 
 def _page(*rows: ListRow) -> Page[ListRow]:
