@@ -16,7 +16,7 @@ from bot.views.classic import classic
 from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.page import page_card
-from bot.views.wording import Verbosity, round_of
+from bot.views.wording import round_of
 from core.clarification import (
     Answer,
     Clarification,
@@ -412,12 +412,6 @@ def choices_offered(payload: Any) -> set[str]:
 
 
 @many
-@given(open_records(), VERBOSITY)
-def test_card_open_is_taken_by_slack_and_inert(record: Clarification, verbosity: Verbosity) -> None:
-    judge_message(RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD"))
-
-
-@many
 @given(settled_records(), st.booleans())
 def test_card_settled_is_taken_by_slack_inert_and_without_controls(
     record: Clarification, shrinks: bool
@@ -449,7 +443,8 @@ def test_choices_are_all_offered_and_readable_in_full(record: Clarification) -> 
 @many
 @given(open_records())
 def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarification) -> None:
-    message = RENDERER.card(record)
+    message = RENDERER.card(record, posted_to_fallback="C0GOOD")
+    judge_message(message)
     question = solid(inert.plain(record.question))
     on_card = numbered(
         [block for block in message.blocks if block["type"] in ("section", "rich_text", "table")]

@@ -92,7 +92,7 @@ def judge_sides(text: str) -> None:
     """What is theirs is in isolates, what is ours is outside, and nothing steers."""
     assert not STEERING.search(text)
     # A confirmation's words in the ledger have ours between them; hidden characters stand as their numbers.
-    bare = re.sub(r"Approve: | Consequence: |<U\+[0-9A-F]+>", "", text)
+    bare = re.sub(r"Approve: | ?Consequence: |(&lt;|<)U\+[0-9A-F]+(&gt;|>)", "", text)
     while ISOLATED.search(bare):
         assert not any(re.search("[A-Za-z]", found) for found in ISOLATED.findall(bare)), repr(text)
         bare = ISOLATED.sub("", bare)
@@ -106,7 +106,7 @@ def judge_blocks(payload: Any) -> None:
     """
     for text in texts(payload):
         judge_sides(text)
-        assert not PICTURES.search(re.sub("^⚠ (?=Risk: |Warning: )", "", text)), text
+        assert not PICTURES.search(re.sub("(^|\n)(.*: )?⚠ (?=Risk: |Warning: )", "", text)), text
     for item in walk(payload):
         if isinstance(said := item.get("text"), str):
             bare = re.sub(r"<!date\^[^>]*>", "", said) if item.get("type") == "mrkdwn" else said

@@ -24,7 +24,7 @@ from core.clarification import Clarification, Holder, escalated, taken
 from core.lists import Page, page_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
+from tests.unit.bot.strategies import NOW, open_records, record_of
 from tests.unit.bot.views.kit import judged
 
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
@@ -83,16 +83,6 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     judge_message(which)
     values = [unseal(item["value"])[1] for item in walk(which.blocks) if "value" in item]
     assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]
-
-
-@settings(max_examples=6, deadline=None)
-@given(found=st.lists(open_records() | settled_records(), min_size=1, max_size=PAGE_SIZE), may=st.booleans())
-def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
-    rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
-
-    judge_message(
-        RENDERER.message(listing("Open", Page(tuple(rows), 1, 13, 99), query="", notes=["1 for you"]))
-    )
 
 
 def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:

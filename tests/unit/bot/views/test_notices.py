@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings
 
 from bot.views.blockkit import Draft
 from bot.views.notices import (
@@ -29,7 +27,7 @@ from bot.views.render import Message
 from core.clarification import Clarification
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, labels, shown
-from tests.unit.bot.strategies import NOW, open_records, record_of, words
+from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import event, judged
 
 LATER = NOW + timedelta(minutes=2)
@@ -144,27 +142,6 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     assert "tool39" in message.text
 
 
-@many
-@given(
-    st.sampled_from(["awaiting.confirmation", "awaiting.clarification", "handoff.requested", "x.y", "session.errored"]),
-    st.dictionaries(
-        st.sampled_from(
-            ["action", "consequence", "reason", "question", "summary_normal", "summary_detailed", "context",
-             "target_kind", "target_uri", "packaged_context", "extra_context", "choices", "error_message",
-             "error_category", "error_code", "error_uri", "remediation_hint", "risk_level", "timeout_seconds", "odd"]
-        ),
-        words(16_384) | st.integers() | st.none() | st.recursive(
-            words(300) | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(words(50), inner), max_leaves=20
-        ),
-    ),
-)  # fmt: skip
-def test_notices_of_any_event_are_taken_by_slack_and_inert(kind: str, fields: dict[str, Any]) -> None:
-    found = event(kind, **json.loads(json.dumps(fields)))
-    judged(generic_notice(found))
-    judged(error_notice(found))
-    judged(session_notice(found))
-
-
 def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
     message = card(
         handoff(
@@ -222,17 +199,6 @@ def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
     assert "Too long to show here" in message.more[-1]
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.dictionaries(
-        st.sampled_from(["reason", "target_kind", "target_uri", "summary_normal"]), words(limit=200)
-    ),
-    words(limit=200),
-)
-def test_any_handoff_makes_a_message_that_slack_takes(fields: dict[str, str], packed: str) -> None:
-    card(handoff(**fields, packaged_context={packed: [packed, {packed: packed}]}))
-
-
 def said(record: Clarification, *answerers: str) -> Message:
     return judged(nudge(record, answerers))
 
@@ -282,12 +248,6 @@ def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) ->
     assert len(message.text) < 2000
     assert "…" in message.text
     assert message.more == ()
-
-
-@given(open_records())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_nudge_is_inert(record: Clarification) -> None:
-    said(record, "U0GOOD", "members")
 
 
 @pytest.mark.parametrize(

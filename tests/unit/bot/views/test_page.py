@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bot.views import inert
 from bot.views.codec import PagePress
@@ -14,7 +11,7 @@ from bot.views.forms import hand_modal
 from bot.views.page import ItemState, PageItem, outside_words, page_card
 from core.clarification import Clarification, amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, record_of, words
+from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import about, content, item, judged, told_why
 
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -131,22 +128,6 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
     judged(page_card(content(item(kind="escalated", record=record), covered=True)))
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    words(5000),
-    words(5000),
-    words(5000),
-    st.sampled_from(["live", "taken", "snoozed", "closed"]),
-    st.integers(1, 12),
-)
-def test_others_words_are_inert(title: str, reason: str, body: str, state: ItemState, count: int) -> None:
-    one = item(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
-    judged(page_card(content(one)))
-    judged(page_card(content(*(replace(one, incident=n) for n in range(min(count, 10))), count=count)))
-    judged(page_card(content(one).bare()))
-    outside_words(content(one))
 
 
 def test_hand_modal() -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.views import forms, notices
@@ -121,6 +121,7 @@ FAIR = (
     "- ",
     " " * 60,
     "| a |",
+    "<!channel> <@U0EVE> <https://evil.example|here> & *b* :tada:",
 )
 
 
@@ -188,7 +189,7 @@ def _continues(before: str) -> bool:
 
 
 def judge_draft(draft: Draft) -> None:
-    message = judged(draft)
+    message = RENDERER.message(draft)
     judge(lines(message.blocks))
     judge(lines(classic(message.blocks)))
     judge(text_lines(message.text))
@@ -308,10 +309,15 @@ def judge_record(record: Clarification) -> None:
         judge(line for each in whole_words(wanted) for line in text_lines(each))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(MADE), hostile())
-def test_no_line_of_an_agent_passes_for_the_bots(make: Callable[[str], Clarification], said: str) -> None:
+def test_no_line_of_an_agent_passes_for_the_bots_and_slack_takes_all(
+    make: Callable[[str], Clarification], said: str
+) -> None:
     for record in variants(make(said), said):
         judge_record(record)
+        for draft in drafts_of(record):
+            judged(draft)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -328,6 +334,7 @@ def test_notices_mark_what_an_agent_wrote(line: str) -> None:
     for said in (f"{line} {END}", f"fine\n{line} {END}"):
         for draft in notice_drafts(said):
             judge_draft(draft)
+            judged(draft)
 
 
 @pytest.mark.parametrize(
