@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeGuard
 
@@ -69,7 +69,6 @@ _HEAD_AND_TAIL = 60  # characters; a shorter text has no tail
 _MARKED = 50  # characters for saying how much is left out
 _CLUSTER = regex.compile(r"\X")  # one visible character (UAX #29)
 _LONGEST_CLUSTER = 64
-_DEEPEST_OUTLINE = 8
 _RLI, _FSI, _PDI = "\u2067", "\u2068", "\u2069"
 _OPENERS = "\u2066" + _RLI + _FSI
 _ISOLATES = re.compile("[\u2066-\u2069]")
@@ -176,18 +175,17 @@ def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> st
     return clip(isolate(shown), limit)
 
 
-def value_words(value: object, *, prose: bool = False) -> str:
+def value_words(value: object) -> str:
     """Returns a value on one line with its type recognizable: an ambiguous string is quoted."""
     if isinstance(value, str):
-        is_odd = is_mistakable(value) or (not prose and has_hidden(value))
-        return visible_line(_quoted(value) if is_odd else value, prose=prose)
+        return visible_line(_quoted(value) if is_mistakable(value) or has_hidden(value) else value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
         return "(none)"
     if isinstance(value, (int, float)):
         return json.dumps(value)
-    return visible_line(json.dumps(value, ensure_ascii=False), prose=prose)
+    return visible_line(json.dumps(value, ensure_ascii=False))
 
 
 def is_mistakable(text: str) -> bool:
@@ -209,11 +207,10 @@ def has_hidden(text: str) -> bool:
     )
 
 
-def name_words(name: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
+def name_words(name: str, limit: int = NO_LIMIT) -> str:
     """Returns a value's name on one line, clipped; quoted if it could be taken for more than a name."""
     is_odd = not name or name != name.strip() or name[0] == "-" or any(each in name for each in ':"\n\t›│')
-    is_odd = is_odd or (not prose and has_hidden(name))
-    return visible_line(_quoted(name) if is_odd else name, limit, prose=prose)
+    return visible_line(_quoted(name) if is_odd or has_hidden(name) else name, limit)
 
 
 def escape(text: str) -> str:
@@ -344,13 +341,6 @@ def shares(needs: Sequence[int], budget: int) -> list[int]:
         given[index] = min(needs[index], left // (len(needs) - rank))
         left -= given[index]
     return given
-
-
-def outline(value: object, limit: int) -> str:
-    """Returns structured content from an agent as `key: value` lines, nested ones indented, clipped; empty if there
-    is none.
-    """
-    return clip("\n".join(_outlined(value, 0)), limit)
 
 
 def is_user(text: str | None) -> TypeGuard[str]:
@@ -632,40 +622,3 @@ def _fitting(piece: str, limit: int) -> list[str]:
     if size(_escaped(plain(piece))) <= limit or size(piece) <= 1:
         return [piece]
     return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
-
-
-def _outlined(value: object, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    if depth > _DEEPEST_OUTLINE:
-        yield f"{indent}…"
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            if _is_simple(each):
-                yield f"{indent}{name_words(str(key), prose=True)}: {_simple(each)}"
-            else:
-                yield f"{indent}{name_words(str(key), prose=True)}:"
-                yield from _outlined(each, depth + 1)
-    elif isinstance(value, list):
-        for each in value:
-            if isinstance(each, Mapping) and all(map(_is_simple, each.values())):
-                yield f"{indent}- " + ", ".join(
-                    f"{name_words(str(k), prose=True)}: {_simple(v)}" for k, v in each.items()
-                )
-            elif _is_simple(each):
-                yield f"{indent}- {_simple(each)}"
-            else:
-                yield from _outlined(each, depth + 1)
-    elif value is not None:
-        yield indent + _simple(value)
-
-
-def _is_simple(value: object) -> bool:
-    if isinstance(value, list):
-        return all(not isinstance(each, (Mapping, list)) for each in value)
-    return not isinstance(value, Mapping)
-
-
-def _simple(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_simple, value))
-    return value_words(value, prose=True)

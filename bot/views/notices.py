@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from bot.views import inert
+from bot.views.arguments import outline
 from bot.views.blockkit import (
     HAND,
     LEARN_MORE,
@@ -557,7 +558,7 @@ def _confirmation(event: Event) -> _Notice:
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
-    extra = inert.outline(event.raw.get("extra_context"), _PRETTY)
+    extra = outline(event.raw.get("extra_context"), _PRETTY)
     texts = [
         _quote(event.text("action") or event.summary(), ACTION)
         or "The agent did not say what it wants to do.",
@@ -568,7 +569,7 @@ def _confirmation(event: Event) -> _Notice:
 
 
 def _broken_clarification(event: Event) -> _Notice:
-    listed = inert.outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
+    listed = outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
     texts = [
         _quote(event.text("question") or event.summary()) or "The agent's question cannot be read.",
         _quote(listed, "Choices as sent:\n", is_data=True),
@@ -613,7 +614,7 @@ def _handoff_facts(handoff: Handoff) -> list[str]:
 
 def _packed(context: object) -> str:
     """Returns the lines of a packaged context. Says so if it is too long for any message."""
-    lines = inert.outline(context, CONTEXT_LIMIT)
+    lines = outline(context, CONTEXT_LIMIT)
     if not lines.endswith("…") or inert.size(lines) < CONTEXT_LIMIT - inert.size("…") - 100:
         return lines
     return f"{lines}\n(Too long to show here: the agent has the rest.)"

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from bot.views import inert
-from bot.views.arguments import argument_words, main_argument
+from bot.views.arguments import argument_words, main_argument, outline
 from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
 from bot.views.classic import SIGN
 from bot.views.markdown import attributed, plain
@@ -638,7 +638,7 @@ def extra_words(wanted: Confirmation) -> list[str]:
         given = ((QUESTION, "question"), (CONTEXT, "context"))
         said = ((label, str(wanted.extra_context.get(name) or "")) for label, name in given)
         return [f"{label}{inert.visible(text, prose=True)}" for label, text in said if text]
-    told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
+    told = outline(wanted.extra_context) if wanted.extra_context else ""
     return [f"{DETAILS}{told}"] if told.strip() else []
 
 

@@ -19,6 +19,7 @@ from bot.views.arguments import (
     changed_in_all,
     editable,
     main_argument,
+    outline,
     read_changes,
 )
 from bot.views.card import shows_whole
@@ -222,6 +223,23 @@ def test_line_ends_of_windows_are_named_and_kept() -> None:
         {"argument.0": {"value": state_of(block, "@echo off\nset A=2\n")}}, record.current.arguments
     )
     assert (changed, errors) == ({"content": "@echo off\r\nset A=2\r\n"}, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        ({}, ""),
+        ("word", "word"),
+        ({"a": 1, "b": True, "c": None, "d": []}, "a: 1\nb: yes\nc: (none)\nd: []"),
+        (["x", "y"], "- x\n- y"),
+        ({"k": "\u2067שלום\u2069"}, "k: \u2068שלום\u2069"),  # as an event of a right-to-left language has it
+        ([{"a": 1, "b": 2}, {"a": 3}], "-\n  a: 1\n  b: 2\n-\n  a: 3"),
+        ({"a": {"b": {"c": 1}}}, "a:\n  b:\n    c: 1"),
+    ],
+)
+def test_other_structured_content_reads_as_arguments_do(value: object, text: str) -> None:
+    assert outline(value) == text
 
 
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:

@@ -64,7 +64,7 @@ def failed(**fields: Any) -> Draft:
          "Irreversible", "If no one decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
     ),
     (generic_notice(event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}])),
-     ["planner asks", "Which?", "value: a, label: Apple", "cannot be answered from Slack: reply_token missing"]),
+     ["planner asks", "Which?", "label: Apple", "cannot be answered from Slack: reply_token missing"]),
     (generic_notice(event("power.lost", summary_normal="On battery.")), ["planner reports agent.power.lost", "On battery."]),
     (generic_notice(event("power.lost", level=3, note="Low.", nested={"x": 1}, reply_token="rpl_secret")),
      ["level: 3", "note: Low."]),
@@ -161,7 +161,7 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
             "At: queue://tax",
             "Urgency: medium",
             "clarify-bot does not forward this",
-            "tools: a, b",
+            "tools:\n  - a\n  - b",
             "open:\n  question: 401k?",
         ):
             assert said in each.replace("│ ", ""), said

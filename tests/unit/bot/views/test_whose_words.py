@@ -309,7 +309,7 @@ def judge_record(record: Clarification) -> None:
         judge(line for each in whole_words(wanted) for line in text_lines(each))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(MADE), hostile())
 def test_no_line_of_an_agent_passes_for_the_bots_and_slack_takes_all(
     make: Callable[[str], Clarification], said: str
