@@ -190,6 +190,7 @@ def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
     page = RENDERER.message(page_card(content(about(paged))))
     if "clarify.accept" in actions(page.blocks):
         yield "page", numbered(page.blocks)
+        yield "page, aloud", unescape(page.text)
     if shows_whole(record):
         yield "typed", unescape(RENDERER.card(record).text)
         yield "typed below the card", numbered(RENDERER.card(record).blocks)
