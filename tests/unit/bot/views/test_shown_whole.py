@@ -320,6 +320,8 @@ SAME = "\n".join(f"line {n}" for n in range(9))
         {"x" * 160: "long name", "deep": {"a › b": {"c": [{"d": "e"}]}}},
         {"old": "a", "new": None},
         {"command": "ls" + " " * 90 + "; rm -rf ~", "note": "\u3164\U000e0041\u202e"},
+        {f"long {n}": "word " * 160 for n in range(6)},  # more than a text takes, though not more than blocks do
+        {"ampersands": "&" * 900},  # a text takes fewer, as they are escaped
     ],
     ids=lambda arguments: next(iter(arguments))[:20],
 )
