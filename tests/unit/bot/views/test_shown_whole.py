@@ -191,6 +191,9 @@ def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
     if "clarify.accept" in actions(page.blocks):
         yield "page", numbered(page.blocks)
         yield "page, aloud", unescape(page.text)
+    if shows_whole(paged):
+        yield "typed after a page", numbered(page.blocks)
+        yield "typed after a page, aloud", unescape(page.text)
     if shows_whole(record):
         yield "typed", unescape(RENDERER.card(record).text)
         yield "typed below the card", numbered(RENDERER.card(record).blocks)
@@ -320,7 +323,12 @@ SAME = "\n".join(f"line {n}" for n in range(9))
         {"x" * 160: "long name", "deep": {"a › b": {"c": [{"d": "e"}]}}},
         {"old": "a", "new": None},
         {"command": "ls" + " " * 90 + "; rm -rf ~", "note": "\u3164\U000e0041\u202e"},
-        {f"long {n}": "word " * 160 for n in range(6)},  # more than a text takes, though not more than blocks do
+        {
+            f"long {n}": "word " * 160 for n in range(6)
+        },  # more than a text takes, though not more than blocks do
+        {
+            f"page {n}": "word " * 145 for n in range(5)
+        },  # more than a page's text takes, though not more than a card's does
         {"ampersands": "&" * 900},  # a text takes fewer, as they are escaped
     ],
     ids=lambda arguments: next(iter(arguments))[:20],
