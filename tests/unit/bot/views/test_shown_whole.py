@@ -337,6 +337,11 @@ def test_these_arguments_are_shown_whole(arguments: dict[str, Any]) -> None:
     assert unseen(asked(arguments)) == {}
 
 
+@pytest.mark.parametrize("size", range(600, 760, 10))
+def test_near_what_a_page_takes_an_accept_in_words_counts_only_if_all_of_it_was_shown(size: int) -> None:
+    assert unseen(asked({f"a{n}": "x" * size for n in range(5)})) == {}
+
+
 @pytest.mark.parametrize("field", ["action", "consequence", "context", "question"])
 @pytest.mark.parametrize(
     "text",
