@@ -187,7 +187,7 @@ def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
             yield f"{verbosity} card, classic", numbered(classic(card.blocks))
             yield f"{verbosity} card, aloud", unescape(card.text)
     paged = escalated(record, "stale", escalation_words(record, "stale"), NOW)
-    page = RENDERER.message(page_card(content(about(paged))))
+    page = RENDERER.message(page_card(content(about(paged), mentions=("U0GOOD",), note="Backup. " * 35)))
     if "clarify.accept" in actions(page.blocks):
         yield "page", numbered(page.blocks)
         yield "page, aloud", unescape(page.text)
@@ -326,9 +326,6 @@ SAME = "\n".join(f"line {n}" for n in range(9))
         {
             f"long {n}": "word " * 160 for n in range(6)
         },  # more than a text takes, though not more than blocks do
-        {
-            f"page {n}": "word " * 145 for n in range(5)
-        },  # more than a page's text takes, though not more than a card's does
         {"ampersands": "&" * 900},  # a text takes fewer, as they are escaped
     ],
     ids=lambda arguments: next(iter(arguments))[:20],
