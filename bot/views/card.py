@@ -124,7 +124,7 @@ _LINE = 120  # of the question, its main argument and the answer, on a one-line 
 _NAMED = 40  # per name, if two share a heading
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
 REST = "The rest is under View full."
-BESIDE_ON_PAGE = 2000  # of a page with a question: why on-call is paged, and what stands around it
+BESIDE_ON_PAGE = 2400  # of a page with a question: why on-call is paged, and what stands around it
 CHOICES = "Choices:\n"
 
 

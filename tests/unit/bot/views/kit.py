@@ -19,7 +19,7 @@ from bot.views.home import home
 from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, which_question
 from bot.views.lists import row as list_row
 from bot.views.page import PageContent, PageItem, outside_words, page_card
-from bot.views.render import Message
+from bot.views.render import Message, Renderer
 from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
@@ -145,17 +145,17 @@ def drafts_of(record: Clarification) -> Iterator[Draft]:
         yield notices.nudge_over(record, None)
 
 
-def windows_of(record: Clarification) -> Iterator[dict[str, Any]]:
+def windows_of(record: Clarification, renderer: Renderer = RENDERER) -> Iterator[dict[str, Any]]:
     """The first pages of every window about a question, and its Home tab."""
     for page in range(1, 4):
-        yield RENDERER.view(forms.full_view(record, page=page))
+        yield renderer.view(forms.full_view(record, page=page))
     if record.is_open:
-        yield from (RENDERER.accept_modal(record, page) for page in range(1, 4))
-        yield RENDERER.answer_modal(record)
-        yield RENDERER.view(forms.plain_answer_modal(record))
-        yield RENDERER.view(rollup_modal(page_of([record], 1, 1)))
+        yield from (renderer.accept_modal(record, page) for page in range(1, 4))
+        yield renderer.answer_modal(record)
+        yield renderer.view(forms.plain_answer_modal(record))
+        yield renderer.view(rollup_modal(page_of([record], 1, 1)))
     every = Admitted(frozenset({audience_of(record)}))
-    yield RENDERER.view(home(chosen(Snapshot(1, [record]), "U0GOOD", every, {})))
+    yield renderer.view(home(chosen(Snapshot(1, [record]), "U0GOOD", every, {})))
 
 
 def outside(record: Clarification) -> Iterator[str]:
