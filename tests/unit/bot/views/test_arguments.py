@@ -30,7 +30,7 @@ from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from bot.workspace.controls import encode, initial
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, amended, answered, opened, round_with
+from core.clarification import Clarification, Edit, amended, opened, round_with
 from core.questions import NewQuestion, ask_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
@@ -524,21 +524,6 @@ def test_reminder_pages_and_pagers_outside_name_the_command() -> None:
         assert "command: rm -rf /srv/old" in said
     assert "<!channel>" not in reminder.text
     assert "<!channel>" not in RENDERER.message(page_card(many)).text
-
-
-@settings(max_examples=25, deadline=None)
-@given(arguments=ARGUMENTS, words_=words(4000))
-def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], words_: str) -> None:
-    record = asked(arguments)
-    decided = answered(
-        record, Answer("accept", "Accept", words_), Decider("user:x", "slack", "T1", "U0GOOD"), NOW
-    )
-    message = RENDERER.card(decided, shrinks=True)
-    judge_message(message)
-    (line,) = message.blocks
-    assert "<@U0GOOD>" in line["text"]["text"]
-    assert "\n" not in line["text"]["text"]
-    assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks
 
 
 def test_arguments_that_unfold_have_not_been_seen() -> None:
