@@ -430,6 +430,20 @@ class Budget:
         return (made,)
 
 
+def fixed(stem: str, parts: tuple[Part, ...]) -> Draft:
+    """Returns a message of these parts, which fit; its text says what they do, as far as it fits."""
+    return Draft(stem, inert.clip_escaped(aloud(parts), TEXT_LIMIT), parts)
+
+
+def fitted(stem: str, build: Callable[[Budget], tuple[Part, ...]]) -> Draft:
+    """Returns a message with as many of its parts as fit; `build` says in it if there are more."""
+    for room in _ROOMS:
+        parts = build(Budget(room))
+        if size(aloud(parts)) <= TEXT_LIMIT:
+            break
+    return fixed(stem, parts)
+
+
 def drafted(
     stem: str,
     build: Callable[[Budget], tuple[Part, ...]],

@@ -15,7 +15,7 @@ from bot.views.blockkit import (
     Section,
     Words,
     code,
-    drafted,
+    fixed,
     plain_words,
 )
 from bot.views.numerals import in_words
@@ -82,7 +82,7 @@ def digest(
         *(part for each in tables for part in each.parts),
         *_sections(last),
     )
-    return drafted("digest", lambda _: parts)
+    return fixed("digest", parts)
 
 
 def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:

@@ -29,7 +29,7 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
-    drafted,
+    fixed,
     only_aloud,
     plain_words,
     sections,
@@ -271,7 +271,7 @@ def rollup(
     named = name_of(agent)
     if not records:
         none = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
-        return drafted("rollup", lambda _: none)
+        return fixed("rollup", none)
     heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
@@ -285,7 +285,7 @@ def rollup(
         Context(plain_words(more)),
         Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
     )
-    return drafted("rollup", lambda _: parts)
+    return fixed("rollup", parts)
 
 
 def rollup_modal(page: Page[Clarification]) -> View:
@@ -341,13 +341,13 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         options = tuple((inert.clip(label, width), press.pack()) for label, press in choices)
         menu = Select("Choose a question", WHICH_ACTION, options, _GRAVE if any(grave) else None)
         controls, beside = Actions((), (menu,)), [only_aloud(lines)]
-    return drafted("which", lambda _: (*sections(WHICH), *beside, controls))
+    return fixed("which", (*sections(WHICH), *beside, controls))
 
 
 def _listing(heading: str, parts: Iterable[Part]) -> Draft:
     header: ListRow = (Header(heading),) if heading else ()
     made = (*header, *parts)
-    return drafted("listing", lambda _: made)
+    return fixed("listing", made)
 
 
 def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:

@@ -31,6 +31,7 @@ from bot.views.blockkit import (
     Words,
     button,
     drafted,
+    fixed,
     link_button,
     live_words,
     pieces,
@@ -387,7 +388,7 @@ def tools_notice(lines: Sequence[ToolLine]) -> Draft:
     dropped = len(failures) - len(kept)
     head = [f"{dropped} earlier failures are not listed."] if dropped else []
     said = "\n".join([*head, *kept, *tail]) or "No tool has finished yet."
-    return drafted("tools", lambda _: tuple(Context((Words(each),)) for each in pieces(said, 2000)))
+    return fixed("tools", tuple(Context((Words(each),)) for each in pieces(said, 2000)))
 
 
 def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> Draft:
@@ -463,13 +464,13 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
     asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
-    return drafted("nudge", lambda _: (Context((how, Words(asked))),))
+    return fixed("nudge", (Context((how, Words(asked))),))
 
 
 def rollup_nudge_over(agent: str) -> Draft:
     """Returns a reminder's text once no question waits on the roll-up card."""
     over = "None of these questions is waiting on the shared card any more"
-    return drafted("nudge", lambda _: (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
+    return fixed("nudge", (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
 
 
 def _notice(
@@ -510,9 +511,7 @@ def _reminder(
     """Returns a reminder, which mentions its answerers."""
     called = " ".join(inert.mentions(list(dict.fromkeys(answerers))))
     call = (Section(Words(called, live=True)),) if called else ()
-    return drafted(
-        "nudge", lambda _: (Header(heading), *call, *asked, Context(facts), Context((Words(hint),)))
-    )
+    return fixed("nudge", (Header(heading), *call, *asked, Context(facts), Context((Words(hint),))))
 
 
 def _fact(text: str) -> str:

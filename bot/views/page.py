@@ -34,6 +34,7 @@ from bot.views.blockkit import (
     Words,
     button,
     drafted,
+    fitted,
     link_button,
     live_words,
     plain_words,
@@ -187,22 +188,21 @@ class PageContent:
 def page_card(content: PageContent) -> Draft:
     """Returns the message; its whole text follows in the thread if it is cut (`subject`)."""
     item, shown = content.only, content.waiting or content.decided
+    if item is None:
+        return fitted(f"page.{content.page}", partial(_list_parts, content))
     pointer = _POINTER if shown is None else SHORTENED if content.decided else pointer_of(shown, _POINTER)
-    asked = item.record.asked if item is not None and item.record is not None else None
+    asked = item.record.asked if item.record is not None else None
     return drafted(
         f"page.{content.page}",
-        partial(_built, content),
+        partial(_built, content, item),
         pointer=pointer,
         rest=REST if shown is not None else "",
         asked=asked,
     )
 
 
-def _built(content: PageContent, budget: Budget) -> tuple[Part, ...]:
+def _built(content: PageContent, item: PageItem, budget: Budget) -> tuple[Part, ...]:
     """Returns the parts that fit: of a question, its card with the page's heading and controls."""
-    item = content.only
-    if item is None:
-        return _list_parts(content, budget)
     if (shown := content.waiting) is not None:
         return _question_card(content, item, shown, budget).parts
     if (shown := content.decided) is not None:

@@ -18,7 +18,7 @@ from bot.views.blockkit import (
     Part,
     Section,
     Words,
-    drafted,
+    fitted,
     plain_words,
 )
 from bot.views.lists import linked
@@ -87,7 +87,7 @@ def shift_card(begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: da
         rest = "There is more. “/clarify oncall” and “/clarify stale” list it."
         return Header(_HEADING), *shown, Context(plain_words("" if len(shown) == count else rest))
 
-    return drafted("shift", build)
+    return fitted("shift", build)
 
 
 def _item_words(item: PageItem, now: datetime) -> Words:

@@ -8,7 +8,7 @@ import pytest
 from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
-from bot.views.page import ItemState, PageItem, outside_words, page_card
+from bot.views.page import LISTED, ItemState, PageItem, outside_words, page_card
 from core.clarification import Clarification, amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of
@@ -87,6 +87,15 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
         assert f"planner stopped {number}" in message.text
     assert labels(message.blocks)[-4:] == ["Take all", *CONTROLS[1:]]
     assert labels(message.blocks)[:10] == ["Open"] * 10
+
+
+def test_page_about_many_at_length_lists_what_fits_and_counts_the_rest() -> None:
+    long = {"title": "& " * 60, "body": "& word " * 50, "since": NOW, "expires_at": NOW + timedelta(days=1)}
+    message = judged(page_card(content(*(item(n, **long) for n in range(1, LISTED + 1)))))
+    listed = labels(message.blocks).count("Open")
+    assert 0 < listed < LISTED
+    assert f"And {LISTED - listed} more." in message.text
+    assert message.more == ()
 
 
 @pytest.mark.parametrize(
