@@ -22,7 +22,6 @@ from bot.views.wording import (
     requester_words,
     risk_words,
     round_of,
-    sentence,
     silence_words,
     too_few_words,
     warning_words,
@@ -250,4 +249,4 @@ def _over(shown: ShownRound, now: datetime) -> str:
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
         how = decided_plainly(shown.decided, _QUESTION) if shown.decided is not None else "closed"
         return f"{record.id} was already {how}{since}."
-    return sentence(f"{record.id} is closed. {closed_words(shown, _QUESTION)}")
+    return inert.sentence(f"{record.id} is closed. {closed_words(shown, _QUESTION)}")

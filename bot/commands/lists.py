@@ -26,14 +26,12 @@ from bot.views.lists import (
     PAGE_SIZE,
     ListRow,
     Offer,
-    agent_line,
-    board,
+    agent_row,
     decision_row,
-    decisions,
     listing,
     row,
     said,
-    session_line,
+    session_row,
     unread,
 )
 from bot.views.numerals import in_words
@@ -215,10 +213,12 @@ class Lists:
         # In a thread: it takes long with thousands of records.
         query, empty = command.kind, _NOTHING[command.kind]
         if command.kind == "agents":
-            agents = await asyncio.to_thread(tree, records, sessions)
-            return board("Agents", page_of(agents, page, LINES), agent_line, query=query, empty=empty)
-        queue = await asyncio.to_thread(ready_queue, records, sessions)
-        return board("Ready queue", page_of(queue, page, LINES), session_line, query=query, empty=empty)
+            agents = page_of(await asyncio.to_thread(tree, records, sessions), page, LINES)
+            heading, found = "Agents", agents.of(list(map(agent_row, agents.items)))
+        else:
+            queue = page_of(await asyncio.to_thread(ready_queue, records, sessions), page, LINES)
+            heading, found = "Ready queue", queue.of(list(map(session_row, queue.items)))
+        return listing(heading, found, query=query) if found.items else said(empty, live=False)
 
     async def _issue(self, command: List, person: Person, page: int) -> Draft:
         found, unreadable = await self.of_issue(command.issue, person)
@@ -314,7 +314,7 @@ class PastDecisions:
             return said(f"Nothing found for “{words}”. {_SEARCHED}", live=False)
         links = await asyncio.gather(*(self._link(each) for each in found.items))
         rows = [decision_row(each, link) for each, link in zip(found.items, links, strict=True)]
-        return decisions(f"Decisions: {words}", found.of(rows), query=command.query)
+        return listing(f"Decisions: {words}", found.of(rows), query=command.query)
 
     async def _link(self, decision: PastDecision) -> str | None:
         if decision.channel is None or decision.ts is None:

@@ -278,12 +278,9 @@ class Messages:
 
     async def nudges_for(self, rollup: str) -> list[MessageRow]:
         """Returns the reminders of a roll-up card that may still change."""
-        return await self._rows(
-            """select * from messages
-               where key >= :first and key < :end and kind = 'nudge' and final = 0 and failed is null""",
-            first=f"nudge:{rollup}:",
-            end=f"nudge:{rollup};",
-        )
+        return [
+            row for row in await self.beginning(f"nudge:{rollup}:") if not row.final and row.failed is None
+        ]
 
     async def intend(
         self, row: MessageRow, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
@@ -457,11 +454,7 @@ class Messages:
 
     async def overflow_of(self, row: MessageRow) -> list[MessageRow]:
         """Returns the messages that continue a message in its own thread."""
-        return await self._rows(
-            "select * from messages where key >= :first and key < :end and kind = 'more' and failed is null",
-            first=f"more:{row.key}:",
-            end=f"more:{row.key};",
-        )
+        return [each for each in await self.beginning(f"more:{row.key}:") if each.failed is None]
 
     def seen(self, channel: str) -> None:
         """Records that a person did something in their direct messages: the pages there are no longer unread.

@@ -71,6 +71,7 @@ _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it,
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS, CHANGED = "Arguments:", "Changed:"
+_ISOLATES = re.compile("[\u2066-\u2069]")
 _DASH = "- "  # before each value of a list
 _DEEPEST_ITEM = 8  # level of a nested list
 _CRLF = "with CRLF line ends"
@@ -154,6 +155,27 @@ def argument_words(arguments: Mapping[str, Any]) -> str:
     return "\n".join(argument_texts(arguments))
 
 
+def outline(value: object, limit: int = inert.NO_LIMIT) -> str:
+    """Returns any other structured content from an agent in the same lines, clipped; empty if there is none."""
+    value = _undirected(value)
+    if isinstance(value, Mapping):
+        lines = [line for name, each in value.items() for line in _outlined(str(name), each, 0)]
+    elif isinstance(value, list):
+        lines = [line for each in value for line in _named("-", each, 0)]
+    else:
+        lines = [] if value is None else [inert.value_words(value)]
+    return inert.clip("\n".join(lines), limit)
+
+
+def _undirected(value: object) -> object:
+    """Returns content without isolates: each line gets its own."""
+    if isinstance(value, str):
+        return _ISOLATES.sub("", value)
+    if isinstance(value, Mapping):
+        return {_undirected(str(name)): _undirected(each) for name, each in value.items()}
+    return list(map(_undirected, value)) if isinstance(value, list) else value
+
+
 def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool = False) -> str:
     """Returns the most telling argument, such as the command, on one line of at most `limit`, after what it is; empty without
     arguments. `only_code`: also empty if none is a command, code or a change of a text.
@@ -175,7 +197,8 @@ def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
 def _parts(each: Piece) -> tuple[Section | Rich, ...]:
     if each.is_code:
         return (Section(Words(each.title)), *(code(part) for part in pieces(each.text)))
-    return rich_parts(_listed(each.text))
+    found = rich_parts(_listed(each.text))
+    return tuple(replace(part, aloud="" if n else inert.with_bar(each.text)) for n, part in enumerate(found))
 
 
 def _listed(text: str) -> Iterator[RichElement]:
@@ -563,8 +586,10 @@ def _outlined(name: str, value: object, depth: int) -> Iterator[str]:
 
 
 def _named(head: str, value: object, depth: int) -> Iterator[str]:
-    """Yields a value after its name or dash, on the same line if it fits."""
-    if isinstance(value, Mapping) and value:
+    """Yields a value after its name or dash, on the same line if it fits, or is too deep within others."""
+    if depth > _DEEPEST:
+        yield f"{head} {inert.value_words(value)}"
+    elif isinstance(value, Mapping) and value:
         yield head
         for name, each in value.items():
             yield from _outlined(str(name), each, depth + 1)

@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -46,6 +46,8 @@ BUTTONS = frozenset(
         OPEN,
     ]
 )
+POINTER = "This is only the beginning. The full text is in the thread."
+SHORTENED = "Some of this is left out. Click View full to see all of it."
 NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
 
 MESSAGE_BLOCKS = 50
@@ -85,7 +87,11 @@ _COUNTS = {
     "multi_static_select": ("options", 100),
 }
 _ROWS = 10  # per text of an agent on a card
-_RESERVE = 400  # for numbering, labels such as "Context: ", rounding
+# Characters of a message's words in its blocks; its text says the same, within its own limit. The first that fits both is taken.
+_ROOMS = (5600, 3400, 1700, 800)
+_POINTER = 100  # of the text, for saying where the rest is
+_PIECE = 3890  # of a message in a thread; and the bar of a line that goes on
+_MOST_PIECES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,10 @@ class Words:
         """The text for use within mrkdwn."""
         return self.text if self.live else inert.escape(self.text)
 
-    def escaped(self, limit: int = TEXT_LIMIT) -> str:
-        """Returns the text for a message's top-level text, where Slack formats nothing: dates are spelled out."""
-        return inert.utc_dates(self.text) if self.live else inert.fallback(self.text, limit)
+    @property
+    def escaped(self) -> str:
+        """The text for a message's top-level text, where Slack formats nothing: dates are spelled out."""
+        return inert.unformatted(self.text) if self.live else inert.fallback(self.text, inert.NO_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +227,10 @@ class Rich:
 
     kind: ClassVar = "rich"
     elements: tuple[RichElement, ...]
+    aloud: str = ""  # all of it where only text fits; empty if the part before it says it
+
+    def __bool__(self) -> bool:
+        return bool(self.elements)
 
     @property
     def runs(self) -> Runs:
@@ -227,9 +238,14 @@ class Rich:
         return tuple(run for each in self.elements for run in each.runs)
 
 
-def code(text: str) -> Rich:
-    """Returns text as it stands, in a monospaced font: a command, a diff."""
-    return Rich((Lines((Run(text),), "preformatted"),))
+def code(text: str, aloud: str = "") -> Rich:
+    """Returns text as it stands, in a monospaced font: a command, a diff. `aloud`: other words for it where only text fits."""
+    return Rich((Lines((Run(text),), "preformatted"),), aloud or inert.with_bar(text))
+
+
+def only_aloud(text: str) -> Rich:
+    """Returns what only the message's text says, as its controls show it: the choices of a menu."""
+    return Rich((), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +349,7 @@ Part = Header | Section | Alert | Rich | Context | Fold | Actions | Input
 class Draft:
     """A message before layout. `text` is escaped. `more`: the whole in pieces, if `text` is only the beginning.
     `stem`: the prefix of its block ids. `asked`: the question whose text it shows, which says what is clickable.
+    `is_whole`: the parts and the text both leave nothing out.
     """
 
     stem: str
@@ -340,6 +357,7 @@ class Draft:
     parts: tuple[Part, ...]
     more: tuple[str, ...] = ()
     asked: Question | None = None
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,40 +378,44 @@ class View:
 
 @dataclass(slots=True)
 class Budget:
-    """The room left in a message for texts that may be cut; `cut` tells whether any were."""
+    """The room left in a message for texts that may be cut; `cut` tells whether any were. `rows`: of a text on a screen, so that
+    the buttons stay in sight.
+    """
 
     left: int
     cut: bool = field(default=False)
+    rows: int = _ROWS
 
-    @classmethod
-    def beside(cls, text: str) -> Budget:
-        """Returns the room for blocks beside the message's `text`, as both count."""
-        return cls(MESSAGE_BUDGET - size(text) - _RESERVE)
+    @property
+    def is_endless(self) -> bool:
+        """Whether nothing is cut: for the text beside parts that are."""
+        return self.rows == inert.NO_LIMIT
+
+    def most(self, limit: int) -> int:
+        """Returns the limit of a text that is cut whatever room there is."""
+        return inert.NO_LIMIT if self.is_endless else limit
 
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(size, texts))
 
-    def brief(self, text: str) -> str:
-        """Returns `text` or its first lines, so that the buttons stay in sight."""
-        shown = inert.clip_rows(text, _ROWS)
-        self.cut = self.cut or shown != text
-        return shown
+    def fit(
+        self, texts: Sequence[str], grows: Callable[[str], int], *, at_length: Collection[int] = ()
+    ) -> list[str]:
+        """Returns each text or, if it is too long, its beginning and its end, where it often says what to decide.
 
-    def ends(self, text: str) -> str:
-        """Returns a question or, if it is long, its beginning and its end, where it often says what to decide."""
-        shown = inert.excerpt(text, rows=_ROWS)
-        self.cut = self.cut or shown != text
-        return shown
-
-    def excerpts(self, texts: list[str], grows: Callable[[str], int]) -> list[str]:
-        """Returns each text or, if it is too long, its beginning and end. `grows`: how much longer it may be as shown."""
-        shown = [inert.excerpt(text, rows=_ROWS) for text in texts]
+        Args:
+            texts: each gets what it needs, up to a fair share of the room.
+            grows: how much longer a text may be as shown.
+            at_length: the positions of those that may take any number of rows.
+        """
+        rows = [inert.NO_LIMIT if n in at_length else self.rows for n in range(len(texts))]
+        shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
         self.left -= sum(map(grows, shown))
         room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
         for n, text in enumerate(texts):
             if size(shown[n]) > room[n]:
-                shown[n] = inert.excerpt(text, room[n], _ROWS)
-        self.cut = self.cut or shown != texts
+                shown[n] = inert.excerpt(text, room[n], rows[n])
+        self.cut = self.cut or shown != [*texts]
         self.spend(*shown)
         return shown
 
@@ -407,18 +429,84 @@ class Budget:
         self.left -= made.size
         return (made,)
 
-    def fit(
-        self,
-        texts: list[str],
-        grows: Callable[[str], int] = lambda _: 0,
-        cut: Callable[[str, int], str] = inert.clip,
-    ) -> list[str]:
-        """Returns each text or, if it does not fit, what `cut` leaves of it. `grows`: how much longer it may be as shown."""
-        self.left -= sum(map(grows, texts))
-        fitted = inert.shared(texts, max(self.left, 10 * len(texts)), cut)
-        self.cut = self.cut or fitted != texts
-        self.spend(*fitted)
-        return fitted
+
+def fixed(stem: str, parts: tuple[Part, ...]) -> Draft:
+    """Returns a message of these parts, which fit; its text says what they do, as far as it fits."""
+    return Draft(stem, inert.clip_escaped(aloud(parts), TEXT_LIMIT), parts)
+
+
+def fitted(stem: str, build: Callable[[Budget], tuple[Part, ...]]) -> Draft:
+    """Returns a message with as many of its parts as fit; `build` says in it if there are more."""
+    for room in _ROOMS:
+        parts = build(Budget(room))
+        if size(aloud(parts)) <= TEXT_LIMIT:
+            break
+    return fixed(stem, parts)
+
+
+def drafted(
+    stem: str,
+    build: Callable[[Budget], tuple[Part, ...]],
+    *,
+    pointer: str = POINTER,
+    rest: str = "",
+    asked: Question | None = None,
+    beside: int = 0,
+) -> Draft:
+    """Returns a message whose text says what its parts do. If the parts are cut, the text has all of it or, where that does not
+    fit either, as much as they do, and the whole follows in the thread.
+
+    Args:
+        stem: the prefix of its block ids.
+        build: returns the parts that fit, in the order in which they are shown and read.
+        pointer: says where the whole is. `SHORTENED`: it does not follow.
+        rest: says where to read on after the first twenty messages of the whole; empty: all of them follow.
+        asked: see `Draft`.
+        beside: characters that something else needs.
+    """
+    most = TEXT_LIMIT - beside
+    for room in _ROOMS:
+        budget = Budget(room - beside, cut=room < _ROOMS[0])
+        parts = build(budget)
+        if size(text := aloud(parts)) <= most - budget.cut * _POINTER:
+            break
+    if not budget.cut:
+        return Draft(stem, text, parts, asked=asked)
+    whole = build(Budget(inert.NO_LIMIT, cut=True, rows=inert.NO_LIMIT))
+    if size(said := aloud(whole)) <= most:
+        return Draft(stem, said, parts, asked=asked, is_whole=False)
+    more = _in_pieces(aloud(whole, is_sent=False), rest) if pointer != SHORTENED else ()
+    text = f"{inert.clip_escaped(text, most - _POINTER)}\n{pointer}"
+    return Draft(stem, text, parts, more, asked, is_whole=False)
+
+
+def _in_pieces(text: str, rest: str) -> tuple[str, ...]:
+    """Returns plain text as messages for a thread, each at most 3900 when sent. A line that goes on keeps its bar."""
+    found = inert.with_bars(inert.split_unescaped(text, _PIECE))
+    kept = [piece for piece in found if piece.strip(f"{inert.BAR}\n")]
+    return (*kept[: _MOST_PIECES - 1], rest) if rest and len(kept) > _MOST_PIECES else tuple(kept)
+
+
+def aloud(parts: Iterable[Part], *, is_sent: bool = True) -> str:
+    """Returns what parts say as a message's text, which screen readers read: escaped, dates spelled out; controls read
+    themselves. Not `is_sent`: unescaped, and without the bot's own mentions and dates.
+    """
+
+    def said(words: Words) -> str:
+        return words.escaped if is_sent else "" if words.live else words.text
+
+    found: list[str] = []
+    for part in parts:
+        match part:
+            case Header():
+                found.append(inert.sentence(said(Words(part.text))))
+            case Section() | Alert():
+                found.append(said(part.words))
+            case Context():
+                found.append(" ".join(filter(None, (inert.sentence(said(each)) for each in part.words))))
+            case Rich():
+                found.append(said(Words(part.aloud)))
+    return "\n".join(filter(None, found))
 
 
 def pieces(text: str, limit: int = SECTION) -> tuple[str, ...]:

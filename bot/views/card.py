@@ -1,8 +1,6 @@
-"""The card of a question: its blocks, and the `text` that a screen reader reads aloud and a notification shows.
+"""The card of a question. Its text, which a screen reader reads aloud and a notification shows, says what its parts do.
 
-Both use the same words (`wording`) but cut them differently. The text stands alone: above 4000 characters it contains
-the beginning and says that the whole follows in the thread; `more` is the whole in pieces. An action is never
-approved by its beginning: if the card leaves something out, Accept opens all of it. Pure.
+An action is never approved by its beginning: if the card or its text leaves something out, Accept opens all of it. Pure.
 """
 
 from __future__ import annotations
@@ -26,8 +24,10 @@ from bot.views.blockkit import (
     CONFIRM_TEXT,
     NO,
     OPTION,
+    POINTER,
     RELEASE,
     SECTION,
+    SHORTENED,
     TAKE,
     TAKE_OVER,
     VIEW_FULL,
@@ -48,8 +48,9 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
+    drafted,
     live_words,
-    pieces,
+    only_aloud,
     plain_words,
     sections,
 )
@@ -63,7 +64,6 @@ from bot.views.wording import (
     ASK_AGAIN,
     CONSEQUENCE,
     CONTEXT,
-    DEFAULT,
     DETAILS,
     HOW_TO_COMMENT,
     LABELS,
@@ -74,7 +74,6 @@ from bot.views.wording import (
     Verbosity,
     accepted_before,
     action_words,
-    aloud,
     brief_words,
     capital,
     change_heading,
@@ -82,12 +81,9 @@ from bot.views.wording import (
     closed_words,
     consequence_words,
     dated,
-    decided_aloud,
     decided_words,
-    default_of,
     default_words,
     escalation_reason,
-    extra_aloud,
     extra_label,
     extra_words,
     holder_words,
@@ -99,11 +95,8 @@ from bot.views.wording import (
     risk_words,
     round_of,
     said_of,
-    sentence,
     stakes_alerts,
-    stakes_words,
     too_few_words,
-    until_aloud,
     until_words,
     words,
 )
@@ -114,11 +107,8 @@ from core.clarification import Clarification, Confirmation
 CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
 MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
-POINTER = "This is only the beginning. The full text is in the thread."
 CONTEXT_IN_FULL, ARGUMENTS_IN_FULL = "Context in full", "Arguments in full"
-SHORTENED = "Some of this is left out. Click View full to see all of it."
 ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Click Accept to see all of it, and accept it there."
-PIECE = 3890  # and the bar of a line that goes on
 MENU = 3500  # characters of a whole menu
 MENU_OPTIONS = 100  # Slack's menus take no more
 _BUTTON_CHOICES = 5
@@ -131,11 +121,10 @@ _SMALL = 500
 _BRIEF = 250  # of a dialog, as a message may have ten
 _LINE = 120  # of the question, its main argument and the answer, on a one-line card
 _NAMED = 40  # per name, if two share a heading
-_DEFAULT_ALOUD = 300
-_PLAIN = 1200
-_MOST_PIECES = 20  # messages that repeat a question in its thread; beyond that, there is View full
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
-_REST = "The rest is under View full."
+REST = "The rest is under View full."
+BESIDE_ON_PAGE = 2400  # of a page with a question: why on-call is paged, and what stands around it
+CHOICES = "Choices:\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +145,6 @@ class Card:
     selects: tuple[Select, ...] = ()
     controls: tuple[Button, ...] = ()  # that do not answer
     hint: tuple[Words, ...] = ()
-    is_whole: bool = True  # it shows everything that is decided on
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -198,118 +186,122 @@ def card(
             screen readers stays complete.
     """
     shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
+    stem = f"{record.id}.{record.revision}"
     if shown.stage == "open":
-        spoken = open_text(shown)
-        made = open_card(shown, verbosity, spoken, posted_to_fallback)
-        made = replace(made, controls=_owner_buttons(shown))
-        if spoken.is_whole and not made.is_whole:
-            spoken = open_text(shown, is_whole=False)
-    else:
-        spoken = Spoken(closed_text(shown))
-        if shrinks and (line := _line(shown)) is not None:
-            return Draft(f"{record.id}.{record.revision}", spoken.text, line)
-        made = closed_card(shown, spoken.text)
-    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more, shown.asked)
+        return _open_draft(shown, verbosity, posted_to_fallback, stem)
+    made = drafted(
+        stem, lambda budget: closed_card(shown, budget).parts, pointer=SHORTENED, asked=shown.asked
+    )
+    line = _line(shown) if shrinks else None
+    return made if line is None else replace(made, parts=line, asked=None)
+
+
+def _open_draft(
+    shown: ShownRound, verbosity: Verbosity, instead_of: str | None, stem: str, *, beside: int = 0
+) -> Draft:
+    def build(budget: Budget) -> tuple[Part, ...]:
+        return replace(open_card(shown, verbosity, budget, instead_of), controls=_owner_buttons(shown)).parts
+
+    return drafted(stem, build, pointer=pointer_of(shown), rest=REST, asked=shown.asked, beside=beside)
+
+
+def pointer_of(shown: ShownRound, pointer: str = POINTER) -> str:
+    """Returns where the whole of an open question is. Arguments would fill the thread; View full shows them."""
+    return SHORTENED if shown.current.confirmation else pointer
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
-    """Returns whether the card of an open question, and a page about it, show everything that is decided on. Only
-    then does an accept count without a further view.
+    """Returns whether the card of an open question, and a page about it, show everything that is decided on, in their blocks and
+    their text alike. Only then does an accept count without a further view.
     """
     shown = round_of(directed(record))
-    spoken = open_text(shown)
-    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why on-call is paged
-    levels: tuple[Verbosity, ...] = (verbosity, "normal") if page else (verbosity,)
-    beside = replace(spoken, text=spoken.text + page)
-    return spoken.is_whole and all(open_card(shown, each, beside, None).is_whole for each in levels)
+    is_paged = record.status == "escalated"
+    levels: tuple[Verbosity, ...] = (verbosity, "normal") if is_paged else (verbosity,)
+    beside = BESIDE_ON_PAGE if is_paged else 0
+    return all(_open_draft(shown, each, None, "", beside=beside).is_whole for each in levels)
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
     """Returns a card that can always be laid out: the id, the question and how to answer, or how it ended."""
     shown = round_of(directed(record), round)
-    said, more = plain_text(shown)
-    parts = tuple(Context((Words(piece),)) for piece in pieces(inert.plain(said)))
-    return Draft("plain", inert.fallback(said), parts, more, shown.asked)
+
+    def build(budget: Budget) -> tuple[Part, ...]:
+        (question,) = budget.fit([attributed(words(shown.question))], growth)
+        return sections(plain_text(shown, question))
+
+    return drafted("plain", build, asked=shown.asked)
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """A message's fallback `text`, which shares a budget with its blocks. `is_whole`: nothing is left out; otherwise
-    `more` is the whole in pieces, if it follows in the thread.
-    """
-
-    text: str
-    more: tuple[str, ...] = ()
-    is_whole: bool = True
-
-
-def open_card(shown: ShownRound, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
+def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_of: str | None = None) -> Card:
     """Returns a card that takes an answer. `instead_of`: the channel in which it could not be posted."""
-    terse, wanted = verbosity == "terse", shown.current.confirmation
-    default = "" if terse and wanted is None else default_words(shown.current, _SMALL)
+    wanted = shown.current.confirmation
+    if budget.is_endless and verbosity == "terse":
+        verbosity = "normal"
+    terse, small = verbosity == "terse", budget.most(_SMALL)
+    default = "" if terse and wanted is None else default_words(shown.current, small)
     people = live_words(people_words(shown.current))
     until = until_words(shown.asked.expires_at)
     facts = (*people, until, *_reminded(shown), *plain_words(default, producer_words(shown)))
-    hint = () if terse else (Words(_hint(shown, is_whole=True)),)
-    alert = tuple(_alerts(shown, instead_of))
-    topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, _SMALL)}"),)
-    budget = Budget.beside(spoken.text)
-    budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
-    budget.spend(ACCEPT_SHOWS_ALL if wanted else "")
+    alert = tuple(_alerts(shown, instead_of, small))
+    topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, small)}"),)
+    budget.spend(*(part.text for part in (*facts, *alert, *topic)), shown.agent, shown.target)
+    budget.spend(ACCEPT_SHOWS_ALL if wanted else "", _hint(shown, is_whole=True))
     selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
     budget.spend(*(option for select in selects for option, _ in select.options))
-    budget.spend(*(shown.labels if uses_buttons(shown) else ()))
     said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
-    cut = budget.cut or not said.is_whole or _cuts_default(shown, _SMALL) or reason_hides(shown, _SMALL)
-    if wanted and (cut := cut or not spoken.is_whole):
-        hint = (Words(ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)),)
+    budget.cut |= _cuts_default(shown) or reason_hides(shown, _SMALL)
+    if wanted and budget.cut:
+        hint = ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)
+    else:
+        hint = "" if terse else _hint(shown, is_whole=True)
     return replace(
         said,
         alert=alert,
         topic=topic,
         facts=facts,
-        buttons=_buttons(shown, cut=cut),
+        buttons=_buttons(shown, cut=budget.cut),
         selects=selects,
-        hint=hint,
-        is_whole=not cut,
+        hint=plain_words(hint),
     )
 
 
 def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
     """A question in its agent's words, cut to fit."""
     terse = verbosity == "terse"
-    listed = bool(shown.labels) and (not uses_buttons(shown) or bool(shown.described))
+    listed = not uses_buttons(shown) or bool(shown.described)
     form = shown.asked.form
     context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(
         [
-            budget.ends(words(shown.question)),
-            *map(budget.brief, (context, _detail(shown, verbosity))),
-            shown.numbered if listed else form_words(form, brief=True) if form else "",
+            words(shown.question),
+            context,
+            _detail(shown, verbosity),
+            shown.numbered or (form_words(form, brief=True) if form else ""),
         ],
         growth,
-        inert.excerpt,
+        at_length=(3,),
     )
-    if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
+    has_control = _has_control(shown)
+    are_cut = inert.size(choices) < inert.size(shown.numbered) or not has_control
+    if shown.labels and are_cut and not budget.is_endless:
         choices = _clipped_choices(shown, inert.size(choices))
-    hides = (
+    budget.cut |= (
         (terse and bool(shown.asked.context or shown.asked.default_response))
-        or not _has_control(shown)
+        or not has_control
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
-    asked = blocks(question)
+    asked = barred(f"{CHOICES}{choices}", label=CHOICES) if shown.labels else barred(choices)
     is_cut = context != shown.context and not terse
     whole = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if is_cut else ""
     given = (f"{CONTEXT}{context}" if context else "", f"{DETAILS}{detail}" if detail else "")
     return Card(
         heading=_heading(shown),
-        question=asked,
-        choices=barred(choices),
+        question=blocks(question),
+        choices=asked if listed else tuple(only_aloud(part.aloud) for part in asked),
         context=(
             *(part for each in given for part in blocks(each, label=extra_label(each))),
             *budget.fold(CONTEXT_IN_FULL, whole),
         ),
-        is_whole=not hides,
     )
 
 
@@ -323,6 +315,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
     with_what = argument_pieces(shown.current.arguments)
     heading = change_heading(shown.current)
     budget.spend(heading, *(each.title for each in with_what))
+    budget.cut |= bool(terse and extra) or not shows_originals(shown.current)
     detail = _detail(shown, verbosity)
     besides = [*(() if terse else extra), *([f"{SUMMARY}{detail}"] if detail else ())]
     parts = (
@@ -332,7 +325,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
         *besides,
         *(each.text for each in with_what),
     )
-    action, consequence, changes, *texts = budget.excerpts(list(parts), growth)
+    action, consequence, changes, *texts = budget.fit(parts, growth)
     besides, texts = texts[: len(besides)], texts[len(besides) :]
     shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Part] = [
@@ -348,7 +341,6 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
         stakes=stakes,
         question=tuple(said),
         context=extra_parts(besides),
-        is_whole=not (terse and extra) and shows_originals(shown.current),
     )
 
 
@@ -403,7 +395,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
         or said != [*whole]
         or len(arguments) > 1
         or any((shown.context, wanted and extra_words(wanted), shown.consent.edits))
-        or _cuts_default(shown, _SMALL)
+        or _cuts_default(shown)
     )
     if inert.size(line) > SECTION:
         return None
@@ -413,38 +405,28 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     return (text,)
 
 
-def closed_card(shown: ShownRound, text: str) -> Card:
+def closed_card(shown: ShownRound, budget: Budget) -> Card:
     """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
     Its only controls are View full, if it was decided or something is cut, and beside it Verify, if it has a receipt.
-    `text`: the message's, which shares its budget.
     """
     decided, facts, title = shown.decided, _closing_facts(shown), _title(shown)
     wanted = shown.current.confirmation
-    budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
     # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
     answer = _answer(shown, title)
     answer_is = _ANSWER_IS if shown.asked.form is None else _FORM_IS
-    brief = budget.brief(answer) if shown.asked.form is None else answer.replace(_ANSWER_IS, _FORM_IS, 1)
-    reason = budget.brief(_reason(shown))
-    changes = budget.brief(changed_in_all(shown.current) if decided is not None else "")
+    answer = answer.replace(_ANSWER_IS, answer_is, 1)
+    whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
+    changes = changed_in_all(shown.current) if decided is not None else ""
     with_what = (
         main_argument(shown.current.arguments, _LINE) if wanted is not None and decided is not None else ""
     )
-    whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
     question, consequence, with_what, answer, changes, reason = budget.fit(
-        [
-            *map(budget.brief, whole),
-            with_what,
-            brief,
-            changes,
-            reason,
-        ],
+        [*whole, with_what, answer, changes, _reason(shown)],
         growth,
+        at_length=() if shown.asked.form is None else (3,),
     )
-    cut = budget.cut or (
-        decided is None and shown.current.closed == "expired" and _cuts_default(shown, _SMALL)
-    )
+    budget.cut |= decided is None and shown.current.closed == "expired" and _cuts_default(shown)
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
     said = action_parts(question, consequence) if wanted else blocks(question)
     risk = sections(_risk(shown))
@@ -465,7 +447,7 @@ def closed_card(shown: ShownRound, text: str) -> Card:
             *barred(reason, label=REASON),
         ),
         facts=facts,
-        buttons=(full, *verify) if cut and not title else (),
+        buttons=(full, *verify) if budget.cut and not title else (),
     )
 
 
@@ -649,10 +631,10 @@ def _heading(shown: ShownRound) -> str:
     return " · ".join((said, shown.id, *notes))
 
 
-def _alerts(shown: ShownRound, instead_of: str | None) -> Iterable[Words]:
-    yield from plain_words(escalation_reason(shown, _SMALL), too_few_words(shown.current))
+def _alerts(shown: ShownRound, instead_of: str | None, limit: int) -> Iterable[Words]:
+    yield from plain_words(escalation_reason(shown, limit), too_few_words(shown.current))
     yield from live_words(holder_words(shown))
-    yield from plain_words(*instead_words(shown, _SMALL))
+    yield from plain_words(*instead_words(shown, limit))
     if instead_of and inert.is_channel(instead_of):
         yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
@@ -663,8 +645,8 @@ def _reminded(shown: ShownRound) -> tuple[Words, ...]:
     return (reminder_words(shown.reminded_at),) if shown.reminded_at is not None else ()
 
 
-def _cuts_default(shown: ShownRound, limit: int) -> bool:
-    return inert.size(answers.default_label(shown.asked)) > limit
+def _cuts_default(shown: ShownRound) -> bool:
+    return inert.size(answers.default_label(shown.asked)) > _SMALL
 
 
 def _hint(shown: ShownRound, *, is_whole: bool) -> str:
@@ -694,133 +676,10 @@ def _how(shown: ShownRound, *, is_whole: bool) -> str:
     return answers.hint(asked)
 
 
-def open_text(
-    shown: ShownRound, pointer: str = POINTER, *, is_whole: bool = True, says_why: bool = True
-) -> Spoken:
-    """Returns the text for a screen reader of an open question. `pointer` says where the whole is, `is_whole` whether
-    the blocks beside it show everything, `says_why` whether it begins with the reason for the escalation.
-    """
-    wanted = shown.current.confirmation
-    # The stakes come before the agent's own words, so that no cut removes them.
-    asks = inert.fallback(_asks(shown, says_why=says_why), 500)
-    edited = sentence(change_heading(shown.current).rstrip(":"))
-    people = (too_few_words(shown.current), people_words(shown.current), edited)
-    head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
-    parts = _parts(shown)
-    body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
-    until = " ".join((until_aloud(shown.current, _DEFAULT_ALOUD), *aloud(_reminded(shown))))
-
-    def tail_if(*, is_whole: bool) -> str:
-        how = (_accept_shows_all(shown, is_whole=is_whole), _how(shown, is_whole=is_whole), HOW_TO_COMMENT)
-        tail = inert.fallback("\n".join((until, " ".join(filter(None, how)))), 900)
-        for line in instead_words(shown, _SMALL):
-            tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _SMALL)}"
-        held = holder_words(shown)
-        return f"{tail}\n{sentence(held)}" if held else tail
-
-    whole = f"{_followed(head, body)}\n{tail_if(is_whole=is_whole)}"
-    if inert.size(whole) <= inert.TEXT_LIMIT and not _cuts_default(shown, _DEFAULT_ALOUD):
-        return Spoken(whole)
-    if wanted:  # arguments would fill the thread; the modal shows them
-        pointer = SHORTENED
-    tail = tail_if(is_whole=False)
-    room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
-    begun = _beginning(parts, room) if wanted else inert.clip_escaped(body, room)
-    text = f"{_followed(head, begun)}\n{pointer}\n{tail}"
-    return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
-
-
-def closed_text(shown: ShownRound, limit: int = inert.TEXT_LIMIT) -> str:
-    """Returns the text of a closed question, at most `limit`. Only the names of people are live."""
-    begin = f"{_says(shown)} ({_about(shown)}):"
-    asked = inert.fallback(_followed(begin, _was_asked(shown)), 1500)
-    if (decided := shown.decided) is None:
-        who = closed_by(shown, 300)
-        by = f"\nBy {who.escaped()}." if who else ""
-        return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{by}"
-    when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
-    how = f"{capital(decided_aloud(decided))}{when}."
-    before = "\n".join(
-        sentence(each.rstrip(":"))
-        for each in (accepted_before(shown.current), change_heading(shown.current))
-        if each
-    )
-    state = [sentence(reply_words(shown.current))]
-    if shown.is_current and shown.record.status == "abandoned":
-        state.append(sentence(closed_words(shown, 300)))
-    stands = inert.fallback(" ".join(filter(None, state)), 800)
-    wanted = shown.current.confirmation
-    with_what = inert.fallback(main_argument(shown.current.arguments, _LINE)) if wanted is not None else ""
-    risk = inert.fallback(_risk(shown), 500)
-    answer = _answer(shown, how)
-    answer = attributed(answer, label=_ANSWER_IS) if answer else ""
-    reason = attributed(shown.reason, label=REASON, is_data=True) if shown.reason else ""
-    changes = (
-        inert.with_bar(changed_in_all(shown.current)).removeprefix(inert.BAR) if shown.consent.edits else ""
-    )
-    room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
-    said = inert.fallback("\n".join(filter(None, (answer, changes, reason))), room)
-    return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
-
-
-def whole_pieces(shown: ShownRound) -> tuple[str, ...]:
-    """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent. Not its deadline, which
-    only the card can show in the reader's time zone.
-    """
-    asked = _followed(" ".join(filter(None, (_asks(shown), _stakes(shown)))), "\n".join(_parts(shown)))
-    default = default_of(shown.asked)
-    if default:
-        default = attributed(f"{DEFAULT}{default}", label=DEFAULT)
-    elif shown.current.confirmation is None:
-        default = sentence(default_words(shown.current, inert.NO_LIMIT))
-    found = in_pieces("\n".join(filter(None, (asked, default))))
-    return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
-
-
-def in_pieces(text: str) -> tuple[str, ...]:
-    """Returns plain text as messages for a thread, each at most 3900 when sent. A line that goes on keeps its bar."""
-    found = inert.with_bars(inert.split_unescaped(text, PIECE))
-    return tuple(piece for piece in found if piece.strip(f"{inert.BAR}\n"))
-
-
-def plain_text(shown: ShownRound) -> tuple[str, tuple[str, ...]]:
-    """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer,
-    and `more`.
-    """
-    standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _DEFAULT_ALOUD)
-    question = attributed(words(shown.question))
-    begun = inert.clip(question, _PLAIN)
-    tail = (POINTER, standing) if begun != question else (standing,)
-    text = "\n".join((f"{_says(shown)} ({inert.clip(shown.record.id, 80)}):", begun, *filter(None, tail)))
-    return text, whole_pieces(shown) if begun != question else ()
-
-
-def _asks(shown: ShownRound, *, says_why: bool = True) -> str:
-    again = f", round {shown.number}" if shown.number > 1 else ""
-    asks = f"{_says(shown)} ({_about(shown)}{again}):"
-    return " ".join(filter(None, (escalation_reason(shown, 200) if says_why else "", asks)))
-
-
-def _about(shown: ShownRound) -> str:
-    """Returns the question's id, and the producer where the agent's name needs it."""
-    return f"{shown.record.id}, producer: {shown.producer}" if shown.producer else shown.record.id
-
-
-def _followed(begin: str, said: str) -> str:
-    """Returns the bot's own words and then the agent's: on the same line, unless these have a bar."""
-    return f"{begin}{chr(10) if said.startswith(inert.BAR) else ' '}{said}"
-
-
-def _stakes(shown: ShownRound) -> str:
-    """Returns how grave an approval is and what silence does; empty for a question."""
-    wanted = shown.current.confirmation
-    return stakes_words(wanted) if wanted else ""
-
-
-def _was_asked(shown: ShownRound) -> str:
-    """Returns the question, or the action as its open card words it, without markup."""
-    wanted = shown.current.confirmation
-    return attributed(words(shown.question)) if wanted is None else "\n".join(filter(None, said_of(wanted)))
+def plain_text(shown: ShownRound, question: str) -> str:
+    """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer."""
+    standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _SMALL)
+    return "\n".join(filter(None, (f"{_heading(shown)}:", question, standing)))
 
 
 def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
@@ -851,46 +710,6 @@ def extra_parts(said: Iterable[str]) -> tuple[Rich, ...]:
     )
 
 
-def _says(shown: ShownRound) -> str:
-    return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
-
-
 def producer_words(shown: ShownRound) -> str:
     """Returns who vouches for the agent's name, which is only its own claim; empty if it is asked in the producer's name."""
     return f"Producer: {shown.producer}" if shown.producer else ""
-
-
-def _beginning(parts: list[str], room: int) -> str:
-    """Returns as much of each part of an approval as fits `room`, escaped."""
-    escaped = [inert.fallback(part, inert.NO_LIMIT) for part in parts]
-    return "\n".join(
-        inert.shared(escaped, room - len(parts), lambda text, share: inert.excerpt(text, share, escaped=True))
-    )
-
-
-def _consent_parts(shown: ShownRound, wanted: Confirmation) -> list[str]:
-    """Returns an action in the agent's own words, with people's changes."""
-    changes = change_words(shown.current)
-    changed = "\n".join((CHANGED, *map(inert.with_bar, changes))) if changes else ""
-    said = (*said_of(wanted), changed, *argument_texts(shown.current.arguments), *extra_aloud(wanted))
-    return [part for part in said if part]
-
-
-def _listed(lines: str) -> str:
-    """Returns choices or fields, which begin with a mark of their own; with a bar if they may be cut within a line."""
-    return lines if inert.size(lines) <= _PLAIN else inert.with_bar(lines)
-
-
-def _parts(shown: ShownRound) -> list[str]:
-    """Returns all of a question or an action, in the agent's own words."""
-    if shown.current.confirmation:
-        return _consent_parts(shown, shown.current.confirmation)
-    parts = [attributed(words(shown.question))]
-    if shown.labels:
-        parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
-        parts.append(_listed(shown.numbered))
-    if form := shown.asked.form:
-        parts += ["Fields:", _listed(form_words(form, brief=True))]
-    if shown.context:
-        parts.append(attributed(f"{CONTEXT}{shown.context}", label=CONTEXT))
-    return parts

@@ -1,9 +1,11 @@
 """The payloads of our controls: typed, versioned, size-checked, and sealed.
 
-| press | packed | its controls | action_ids | | --- | --- | --- | --- | | `Press` | `1|verb|CLR-42-001|round|arg` |
-of questions | `clarify.<verb>` | | `PagePress` | `1|verb|page|incident` | of pages to on-call | `oncall.<verb>` | |
-`ListPress` | `1|verb|number|arg` | of the lists that commands answer with | `list.<verb>` | | `HomePress` |
-`1|verb|subject|number` | of the Home tab | `home.<verb>` |
+| press | packed | its controls | action_ids |
+| --- | --- | --- | --- |
+| `Press` | `1|verb|CLR-42-001|round|arg` | of questions | `clarify.<verb>` |
+| `PagePress` | `1|verb|page|incident` | of pages to on-call | `oncall.<verb>` |
+| `ListPress` | `1|verb|number|arg` | of the lists that commands answer with | `list.<verb>` |
+| `HomePress` | `1|verb|subject|number` | of the Home tab | `home.<verb>` |
 
 Each fits an option's value, Slack's smallest field. It names the question, never the answer's words: those are looked
 up in the record. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed

@@ -1,7 +1,4 @@
-"""The digest as a message: its figures in words and in two tables. Pure.
-
-The message's text has all of it, for screen readers.
-"""
+"""The digest as a message: its figures in words and in two tables. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from datetime import date
 
 from bot.views import inert
 from bot.views.blockkit import (
-    MESSAGE_BUDGET,
     Context,
     Draft,
     Header,
@@ -19,21 +15,21 @@ from bot.views.blockkit import (
     Section,
     Words,
     code,
+    fixed,
     plain_words,
 )
 from bot.views.numerals import in_words
 from core.digest import Count, Digest, Share, in_one_unit
 from core.lists import several
 
-_READ_ALOUD, _RESERVE = 4000, 400
-_NAME, _ROUTE, _MOST_ROUTES = 80, 40, 20
+_NAME, _ROUTE, _MOST_ROUTES = 60, 40, 20
 _OUTCOMES = ("answered", "open", "closed")
 _COLUMNS = ("Answered", "Open", "Closed")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A table with its title. `lines`: what it says, read aloud, plain text."""
+    """A table with its title. `lines`: what it says where only text fits, plain text."""
 
     title: str
     table: str
@@ -43,7 +39,7 @@ class Figures:
     @property
     def parts(self) -> tuple[Part, ...]:
         title = Section(Words(f"*{self.title}*", live=True))
-        return (title, code(self.table), Context(plain_words(self.note)))
+        return (title, code(self.table, inert.plain("\n".join(self.lines))), Context(plain_words(self.note)))
 
 
 def digest(
@@ -72,10 +68,7 @@ def digest(
     below = [
         (
             title,
-            ", ".join(
-                f"{inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK)} ({in_words(str(count.times), locale)})"
-                for count in counts
-            ),
+            ", ".join(f"{_named(count)} ({in_words(str(count.times), locale)})" for count in counts),
         )
         for title, counts in counted
         if counts
@@ -83,24 +76,13 @@ def digest(
     people = [f"• {shown(each.name)}: {in_words(each.words, locale)}" for each in figures.people]
     people = ["*By person*", *people] if people else []
     last = [*(f"*{title}*: {words}" for title, words in below), *people, *(f"_{note}_" for note in notes)]
-    parts = (
+    parts: tuple[Part, ...] = (
         Header(heading),
         *_sections([f"*{name}*: {value}" for name, value in above]),
         *(part for each in tables for part in each.parts),
         *_sections(last),
     )
-    aloud = [
-        heading,
-        *(f"{name}: {value}" for name, value in above),
-        *(inert.fallback(line) for each in tables for line in each.lines),
-        *(f"{title}: {words}" for title, words in below),
-        *(line.strip("*") for line in people),
-        *notes,
-    ]
-    taken = sum(inert.size(part.words.text) for part in parts if isinstance(part, Section))
-    taken += sum(inert.size(each.table) + inert.size(each.note) for each in tables)
-    room = min(_READ_ALOUD, MESSAGE_BUDGET - _RESERVE - taken)
-    return Draft("digest", inert.clip_escaped("\n".join(aloud), room), parts)
+    return fixed("digest", parts)
 
 
 def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:
@@ -120,7 +102,7 @@ def by_day(figures: Digest, zone: str, locale: str = "") -> Figures | None:
     return Figures(
         title,
         _table([begins, *_COLUMNS], rows),
-        (f"{title}, days in the time zone {zone}:", *lines),
+        tuple(lines),
         f"Days in the time zone {zone}.",
     )
 
@@ -152,13 +134,17 @@ def by_route(figures: Digest, locale: str = "") -> Figures | None:
     return Figures(
         title,
         _table([unit.capitalize(), "Answers", "Asked", "Route"], rows, last_is_words=True),
-        (f"{title}, in {unit}:", *lines, *([more] if more else [])),
+        tuple(lines),
         more,
     )
 
 
 def _sections(lines: Sequence[str]) -> tuple[Section, ...]:
     return tuple(Section(Words(each, live=True)) for each in inert.split_live("\n".join(lines), 2900) if each)
+
+
+def _named(count: Count) -> str:
+    return inert.clip_escaped(inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK), _NAME)
 
 
 def _day(day: date, *, weekday: bool) -> str:

@@ -68,7 +68,7 @@ from bot.views.codec import (
 )
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
-from bot.views.markdown import barred, blocks
+from bot.views.markdown import attributed, barred, blocks
 from bot.views.numerals import in_words
 from bot.views.verify import verify_button
 from bot.views.wording import (
@@ -206,8 +206,10 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
 
 def plain_answer_modal(record: Clarification) -> View:
     """Replaces a form that cannot be laid out."""
-    said, _ = plain_text(round_of(directed(record)))
-    return message_modal("Answer", f"Please answer in the thread.\n{said}")
+    shown = round_of(directed(record))
+    return message_modal(
+        "Answer", f"Please answer in the thread.\n{plain_text(shown, attributed(words(shown.question)))}"
+    )
 
 
 def full_view(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeGuard
 
@@ -33,8 +33,6 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
-_TORN_END = re.compile(r"^[a-z]{0,3};")
-_ENTITY = re.compile(r"&(?:amp|lt|gt);")
 _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
 _GROUP = re.compile(r"S[A-Z0-9]{1,30}")
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
@@ -71,7 +69,6 @@ _HEAD_AND_TAIL = 60  # characters; a shorter text has no tail
 _MARKED = 50  # characters for saying how much is left out
 _CLUSTER = regex.compile(r"\X")  # one visible character (UAX #29)
 _LONGEST_CLUSTER = 64
-_DEEPEST_OUTLINE = 8
 _RLI, _FSI, _PDI = "\u2067", "\u2068", "\u2069"
 _OPENERS = "\u2066" + _RLI + _FSI
 _ISOLATES = re.compile("[\u2066-\u2069]")
@@ -89,6 +86,8 @@ _FORMATTING = (
     (re.compile(r"^([^\S\n]*)>", re.MULTILINE), r"\1›"),
     (re.compile(r":(?=[a-z0-9_+'-]+:)"), "꞉"),
 )
+_STYLED = re.compile("|".join(each.pattern for each, _ in _FORMATTING[:2]))
+_LINK = re.compile(r"<https?://[^|<>]+\|([^<>]*)>")
 
 
 def cleaned(text: str) -> str:
@@ -176,18 +175,17 @@ def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> st
     return clip(isolate(shown), limit)
 
 
-def value_words(value: object, *, prose: bool = False) -> str:
+def value_words(value: object) -> str:
     """Returns a value on one line with its type recognizable: an ambiguous string is quoted."""
     if isinstance(value, str):
-        is_odd = is_mistakable(value) or (not prose and has_hidden(value))
-        return visible_line(_quoted(value) if is_odd else value, prose=prose)
+        return visible_line(_quoted(value) if is_mistakable(value) or has_hidden(value) else value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
         return "(none)"
     if isinstance(value, (int, float)):
         return json.dumps(value)
-    return visible_line(json.dumps(value, ensure_ascii=False), prose=prose)
+    return visible_line(json.dumps(value, ensure_ascii=False))
 
 
 def is_mistakable(text: str) -> bool:
@@ -209,11 +207,10 @@ def has_hidden(text: str) -> bool:
     )
 
 
-def name_words(name: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
+def name_words(name: str, limit: int = NO_LIMIT) -> str:
     """Returns a value's name on one line, clipped; quoted if it could be taken for more than a name."""
     is_odd = not name or name != name.strip() or name[0] == "-" or any(each in name for each in ':"\n\t›│')
-    is_odd = is_odd or (not prose and has_hidden(name))
-    return visible_line(_quoted(name) if is_odd else name, limit, prose=prose)
+    return visible_line(_quoted(name) if is_odd or has_hidden(name) else name, limit)
 
 
 def escape(text: str) -> str:
@@ -250,39 +247,26 @@ def clip_escaped(text: str, limit: int) -> str:
     return _ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
-def clip_rows(text: str, rows: int, width: int = 90) -> str:
-    """Returns `text`, or its beginning and "…" if it takes many more than `rows` rows on a screen of `width`."""
-    if sum(_rows(text, width)) <= rows + 2:  # hiding two rows saves nothing
-        return text
-    return clip(text, size(_first_rows(text, rows, width).rstrip()) + 1)
-
-
-def excerpt(
-    text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90, *, escaped: bool = False
-) -> str:
+def excerpt(text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90) -> str:
     """Returns `text` or, if it is too long, its beginning and end with the size of the gap.
 
     Args:
-        text: plain, or escaped.
+        text: plain.
         limit: of its size.
         rows: that it should take on a screen, about.
         width: of that screen, in characters.
-        escaped: whether entities in it stand for one character.
     """
     if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # hiding a few rows saves nothing
         return text
     if limit < _HEAD_AND_TAIL + _MARKED:
-        return clip_escaped(text, limit) if escaped else clip(text, limit)
+        return clip(text, limit)
     room = min(limit, rows * width + _MARKED) - _MARKED
     while True:
-        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width)
-        head = _TORN_ENTITY.sub("", head).rstrip()
+        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width).rstrip()
         tail = text[len(text) - len(_last_rows(_suffix(text, room // 3), rows // 3, width)) :]
-        if _TORN_ENTITY.search(text[: len(text) - len(tail)]):
-            tail = _TORN_END.sub("", tail)
         hidden = text[len(head) : len(text) - len(tail)]
         begun = _begun(text, len(text) - len(tail))
-        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{begun}{isolate(tail)}"
+        shown = f"{isolate(head)}\n{_left_out(hidden)}\n{begun}{isolate(tail)}"
         if size(shown) <= limit:
             return shown
         room -= size(shown) - limit  # isolates that were cut were closed again
@@ -359,13 +343,6 @@ def shares(needs: Sequence[int], budget: int) -> list[int]:
     return given
 
 
-def outline(value: object, limit: int) -> str:
-    """Returns structured content from an agent as `key: value` lines, nested ones indented, clipped; empty if there
-    is none.
-    """
-    return clip("\n".join(_outlined(value, 0)), limit)
-
-
 def is_user(text: str | None) -> TypeGuard[str]:
     """Returns whether this is a Slack user id."""
     return bool(text and _USER.fullmatch(text))
@@ -439,6 +416,16 @@ def utc(moment: datetime) -> str:
 def utc_dates(text: str) -> str:
     """Spells out the dates (`date`) in the bot's own words, for places where Slack formats nothing."""
     return _DATE.sub(r"\1", text)
+
+
+def unformatted(text: str) -> str:
+    """Returns the bot's own mrkdwn as text: dates spelled out, links as their labels, without asterisks and underscores."""
+    return _STYLED.sub("", _LINK.sub(r"\1", utc_dates(text)))
+
+
+def sentence(text: str) -> str:
+    """Returns `text` with a full stop, unless it has an end of its own."""
+    return text if not text or text.rstrip("\u2069”").endswith((".", "…", "!", "?", ":")) else f"{text}."
 
 
 def isolate(text: str, *, rtl: bool = False) -> str:
@@ -566,9 +553,9 @@ def _last_rows(text: str, rows: int, width: int) -> str:
     return "\n".join(reversed(tail))
 
 
-def _left_out(hidden: str, *, escaped: bool) -> str:
+def _left_out(hidden: str) -> str:
     """Returns how much is left out, in words."""
-    characters = len(_ENTITY.sub(".", hidden)) if escaped else len(hidden)
+    characters = len(hidden)
     lines = max(0, hidden.count("\n") - 1)
     said = [f"{characters} more character{'' if characters == 1 else 's'}"]
     said += [f"{lines} more line{'' if lines == 1 else 's'}"] if lines else []
@@ -635,40 +622,3 @@ def _fitting(piece: str, limit: int) -> list[str]:
     if size(_escaped(plain(piece))) <= limit or size(piece) <= 1:
         return [piece]
     return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
-
-
-def _outlined(value: object, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    if depth > _DEEPEST_OUTLINE:
-        yield f"{indent}…"
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            if _is_simple(each):
-                yield f"{indent}{name_words(str(key), prose=True)}: {_simple(each)}"
-            else:
-                yield f"{indent}{name_words(str(key), prose=True)}:"
-                yield from _outlined(each, depth + 1)
-    elif isinstance(value, list):
-        for each in value:
-            if isinstance(each, Mapping) and all(map(_is_simple, each.values())):
-                yield f"{indent}- " + ", ".join(
-                    f"{name_words(str(k), prose=True)}: {_simple(v)}" for k, v in each.items()
-                )
-            elif _is_simple(each):
-                yield f"{indent}- {_simple(each)}"
-            else:
-                yield from _outlined(each, depth + 1)
-    elif value is not None:
-        yield indent + _simple(value)
-
-
-def _is_simple(value: object) -> bool:
-    if isinstance(value, list):
-        return all(not isinstance(each, (Mapping, list)) for each in value)
-    return not isinstance(value, Mapping)
-
-
-def _simple(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_simple, value))
-    return value_words(value, prose=True)

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from bot.views import inert, phrases
 from bot.views.blockkit import (
@@ -29,6 +29,8 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
+    fixed,
+    only_aloud,
     plain_words,
     sections,
     turning,
@@ -43,7 +45,6 @@ from bot.views.wording import (
     ShownRound,
     asked_words,
     closed_words,
-    decided_aloud,
     decided_plainly,
     decided_words,
     holder_words,
@@ -51,19 +52,17 @@ from bot.views.wording import (
     name_of,
     reminder_words,
     round_of,
-    sentence,
     until_words,
 )
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification, Round
 from core.lists import Decided, Page, PastDecision, page_of, several
 
-_T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
 LINES = 10
 ROLLUP_PAGE = 20
 WHICH = "Which question is this an answer to?"
-_HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
+_HEADING, _PIECE = 150, 2900
 _QUESTION, _LABEL = 200, 120
 _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
@@ -110,21 +109,13 @@ class QuestionRow:
             return decided_words(self.decided, limit)
         return inert.escaped_line(self.state, 2 * limit)
 
-    def stands_aloud(self, limit: int) -> str:
-        """Returns the same for the top-level text, where Slack formats nothing."""
-        return self.stands(limit) if self.decided is None else decided_aloud(self.decided, limit)
-
     def stands_plainly(self, limit: int) -> str:
         """Returns the same as plain text, with names in place of mentions."""
         return self.state if self.decided is None else decided_plainly(self.decided, limit)
 
 
-@dataclass(frozen=True, slots=True)
-class ListRow:
-    """One clarification in a list; `aloud`: the same for the message's text, escaped."""
-
-    parts: tuple[Part, ...]
-    aloud: str
+ListRow = tuple[Part, ...]
+"""One clarification in a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +133,18 @@ def linked(name: str, link: str | None) -> str:
     return f"<{link}|{words}>" if link and _LINK.fullmatch(link) else words
 
 
-def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
+def said(words: str, *, heading: str = "", live: bool = True) -> Draft:
     """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
-    text = inert.clip_escaped(inert.utc_dates(words), _READ_ALOUD) if live else inert.fallback(words)
-    above = tuple(Section(Words(each, live=live)) for each in inert.split(words, _PIECE))
-    return _listing(f"{heading}\n{text}" if heading else text, heading, (*above, Actions(buttons)))
+    return _listing(heading, [Section(Words(each, live=live)) for each in inert.split(words, _PIECE)])
 
 
 def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
     """Returns a page of clarifications. `query` repeats the list; `notes` are plain text."""
     where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
-    aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in page.items)]
-    shown = [part for row in page.items for part in row.parts]
-    top = (Section(Words(above)),) if above else ()
-    return _listing(
-        "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, query)))
-    )
+    shown = [part for row in page.items for part in row]
+    return _listing(inert.line(heading, _HEADING), (*sections(above), *shown, Actions(_turning(page, query))))
 
 
 def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
@@ -168,35 +153,23 @@ def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Dra
     return listing(heading, page_of(rows, 1, PAGE_SIZE), query=query)
 
 
-def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str, empty: str) -> Draft:
-    """Returns a page of agents or sessions, each as its `line` (our own mrkdwn). `query` repeats it; `empty`: if
-    there are none.
-    """
-    if not page.items:
-        return said(empty, live=False)
-    heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
-    shown = said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
-    return replace(shown, text=shown.text.replace("*", ""))  # bold is not read aloud
-
-
-def agent_line(agent: AgentNode) -> str:
-    """Returns an agent and whom it waits for."""
+def agent_row(agent: AgentNode) -> ListRow:
+    """Returns the row of an agent and whom it waits for."""
     parts = [f"{_INDENT * min(agent.depth, _DEEPEST)}*{_short(agent.name or agent.agent)}*:"]
     parts.append(phrases.waiting(agent.status, agent.on, _several))
     if agent.since is not None:
         parts.append(f"since {inert.date(agent.since)}")
     if agent.waits:
         parts.append(f"({_several(agent.blocked_by)})")
-    return " ".join(parts)
+    return (Section(Words(" ".join(parts), live=True)),)
 
 
-def session_line(item: ReadyItem) -> str:
-    """Returns a session and what blocks it."""
+def session_row(item: ReadyItem) -> ListRow:
+    """Returns the row of a session and what blocks it."""
     name = f"*{_short(item.name or item.agent)}*, issue {item.issue}"
-    if not item.blocked_by:
-        return f"{name}: ready"
     since = f" since {inert.date(item.since)}" if item.since else ""
-    return f"{name}: blocked by {_several(item.blocked_by)}{since}"
+    state = f"blocked by {_several(item.blocked_by)}{since}" if item.blocked_by else "ready"
+    return (Section(Words(f"{name}: {state}", live=True)),)
 
 
 def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
@@ -244,10 +217,9 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     """
     shown = round_of(record)
     made = row_of(shown, is_tampered=is_tampered)
-    state, spoken = made.stands(_LABEL), made.stands_aloud(_LABEL)
+    state = made.stands(_LABEL)
     if shown.stage == "open" and not is_tampered:
         state = " · ".join([state, *_moments(shown)])
-        spoken = inert.utc_dates(state)
     buttons = [
         button(Press("view", record.id, shown.number, "1"), VIEW_FULL, f"View {record.id} in full", n=n)
     ]
@@ -255,30 +227,18 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
         buttons.insert(0, answer_button(record, shown.number, n))
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
-    return _laid_out(made, offer.link, state, spoken, Actions(tuple(buttons)))
+    return (*_laid_out(made, offer.link, state), Actions(tuple(buttons)))
 
 
 def decision_row(decision: PastDecision, link: str | None) -> ListRow:
     """Returns the row of a decision that search found. `link`: to its card."""
     made = past_row(decision)
-    state = f"{made.stands(_LABEL)}, {inert.date(made.at)}"
-    return _laid_out(made, link, state, f"{made.stands_aloud(_LABEL)}, {inert.utc(made.at)}")
+    return _laid_out(made, link, f"{made.stands(_LABEL)}, {inert.date(made.at)}")
 
 
-def _laid_out(made: QuestionRow, link: str | None, state: str, spoken: str, *more: Part) -> ListRow:
-    question = made.asked(_QUESTION)
+def _laid_out(made: QuestionRow, link: str | None, state: str) -> ListRow:
     facts = (Words(linked(made.id, link), live=True), Words(made.agent), Words(state, live=True))
-    aloud = f"{inert.fallback(f'{made.id}, {made.agent}')}, {spoken}: {inert.fallback(question)}"
-    return ListRow((Section(Words(question)), Context(facts), *more), aloud)
-
-
-def decisions(heading: str, page: Page[ListRow], *, query: str) -> Draft:
-    """Returns a page of what a search found. `query` repeats it."""
-    where = f" · page {page.number}" if page.pages > 1 else ""
-    shown = [part for row in page.items for part in row.parts]
-    heading = f"{inert.line(heading, _HEADING - len(where))}{where}"
-    text = "\n".join([inert.fallback(heading), *(row.aloud for row in page.items)])
-    return _listing(text, heading, (*shown, Actions(_turning(page, query))))
+    return Section(Words(made.asked(_QUESTION))), Context(facts)
 
 
 def search_modal(draft: Draft) -> View:
@@ -288,10 +248,8 @@ def search_modal(draft: Draft) -> View:
 
 def unread(clarification_id: str, topic: str) -> ListRow:
     """Returns the row of a clarification that cannot be read now."""
-    words = inert.quoted(topic, _QUESTION)
-    note = "cannot be read right now"
-    aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
-    return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
+    facts = plain_words(clarification_id, "cannot be read right now")
+    return Section(Words(inert.quoted(topic, _QUESTION))), Context(facts)
 
 
 def rollup(
@@ -312,28 +270,22 @@ def rollup(
     """
     named = name_of(agent)
     if not records:
-        parts = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
-        return Draft("rollup", inert.fallback(f"{named}: no open questions left here."), parts)
+        none = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
+        return fixed("rollup", none)
     heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
-    deadline = f" First deadline: {inert.utc(oldest)}." if oldest else ""
-    deadline += f" {sentence(reminder_words(reminded).escaped())}" if reminded else ""
-    listed = "\n".join(f"{inert.line(each.record.id)}: {row_of(each).asked(_ROW)}" for each in shown)
-    more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
-    text = f"{heading}.{deadline} Click Show all to see and answer them.\n{listed}{more}"
+    more = f"And {count - len(shown)} more" if count > len(shown) else ""
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
-    return Draft(
-        "rollup",
-        inert.fallback(text),
-        (
-            Header(inert.clip(heading, _HEADING)),
-            Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
-            *_answerable(shown),
-            Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
-        ),
+    parts: tuple[Part, ...] = (
+        Header(inert.clip(heading, _HEADING)),
+        Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
+        *_answerable(shown),
+        Context(plain_words(more)),
+        Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
     )
+    return fixed("rollup", parts)
 
 
 def rollup_modal(page: Page[Clarification]) -> View:
@@ -370,7 +322,7 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
     grave = [
         wanted if (wanted := each.current.confirmation) and wanted.asks_twice else None for each in shown
     ]
-    beside = plain_words(lines)
+    beside: Sequence[Part] = sections(lines)
     if len(shown) <= _WHICH_BUTTONS:
         controls = Actions(
             tuple(
@@ -388,14 +340,14 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         width = min(OPTION, 6000 // len(shown))
         options = tuple((inert.clip(label, width), press.pack()) for label, press in choices)
         menu = Select("Choose a question", WHICH_ACTION, options, _GRAVE if any(grave) else None)
-        controls, beside = Actions((), (menu,)), ()
-    parts: tuple[Part, ...] = (*sections(WHICH), *map(Section, beside), controls)
-    return Draft("which", inert.fallback(f"{WHICH}\n{lines}"), parts)
+        controls, beside = Actions((), (menu,)), [only_aloud(lines)]
+    return fixed("which", (*sections(WHICH), *beside, controls))
 
 
-def _listing(text: str, heading: str, parts: Iterable[Part]) -> Draft:
-    header = (Header(heading),) if heading else ()
-    return Draft("listing", inert.clip_escaped(text, _READ_ALOUD), (*header, *parts))
+def _listing(heading: str, parts: Iterable[Part]) -> Draft:
+    header: ListRow = (Header(heading),) if heading else ()
+    made = (*header, *parts)
+    return fixed("listing", made)
 
 
 def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:

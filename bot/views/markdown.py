@@ -79,7 +79,8 @@ _EMPTY = " "  # Slack refuses an empty text
 
 
 def blocks(text: str, *, label: str = "", exact: bool = False) -> tuple[Rich, ...]:
-    """Returns an agent's text as parts of a message: with a bar beside it, and formatted if it has markup.
+    """Returns an agent's text as parts of a message: with a bar beside it, and formatted if it has markup. Where only text fits, it
+    stands after its label or in quotation marks if it is a short line, else with a bar before each line.
 
     Args:
         text: any, also the beginning of one.
@@ -97,15 +98,39 @@ def blocks(text: str, *, label: str = "", exact: bool = False) -> tuple[Rich, ..
         is_cut = said.endswith(_CUT)
         elements = _elements(said.removesuffix(_CUT), exact, is_cut=is_cut)
         elements += [Lines((Run(_CUT),))] if is_cut else []
-    return rich_parts(_barred(begin, elements, is_beside="\n" not in text))
+    words = _words(elements, rtl=_RLI in said)
+    words = f"{words.removesuffix(_CUT).rstrip()}{_CUT}" if words.endswith(f"\n{_CUT}") else words
+    if not begin and "\n" not in words and inert.size(words) <= _SHORT:
+        return _marked_off(begin, elements, inert.quoted(words), is_beside="\n" not in text)
+    return _marked_off(begin, elements, _labelled(begin, words), is_beside="\n" not in text)
 
 
 def barred(text: str, *, label: str = "") -> tuple[Rich, ...]:
     """Returns text in which nothing is markup, such as data, with a bar beside it. `label` as in `blocks`."""
     said = text.removeprefix(label)
-    elements = (Lines((Run(inert.plain(said) or _EMPTY),)),)
+    words = inert.plain(said)
     begin = label if said != text else ""
-    return rich_parts(_barred(begin, elements, is_beside="\n" not in text))
+    elements = (Lines((Run(words or _EMPTY),)),)
+    return _marked_off(begin, elements, _labelled(begin, words), is_beside="\n" not in text)
+
+
+def _labelled(label: str, words: str) -> str:
+    """Returns text after its label if it is a short line, else with a bar before each line."""
+    if label and "\n" not in f"{label}{words}" and inert.size(words) <= _SHORT:
+        return f"{label}{words}"
+    return "\n".join(filter(None, (label.rstrip(), inert.with_bar(words))))
+
+
+def _marked_off(
+    label: str, elements: Iterable[RichElement], aloud: str, *, is_beside: bool
+) -> tuple[Rich, ...]:
+    found = rich_parts(_barred(label, elements, is_beside=is_beside))
+    return tuple(replace(part, aloud="" if n else aloud) for n, part in enumerate(found))
+
+
+def _words(elements: Iterable[_Element], *, rtl: bool) -> str:
+    """Returns the text of elements without markup."""
+    return "\n".join(inert.isolate(line, rtl=rtl) for line in _plainly(elements)).strip("\n")
 
 
 def _elements(
@@ -117,10 +142,10 @@ def _elements(
 ) -> list[RichElement]:
     """Returns a text in elements. `is_prose`: False if it begins within code."""
     body, torn = _torn(text) if is_cut else (text, "")
-    marked = _read(body, exact) if is_prose else None
-    if marked is None:
+    read = _read(body, exact) if is_prose else None
+    if read is None:
         return [Lines((Run(inert.plain(text) or _EMPTY),))]
-    return [*marked.elements, *([Lines((Run(inert.plain(torn)),))] if torn else [])]
+    return [*read, *([Lines((Run(inert.plain(torn)),))] if torn else [])]
 
 
 def rich_parts(elements: Iterable[RichElement]) -> tuple[Rich, ...]:
@@ -207,33 +232,18 @@ def _torn(text: str) -> tuple[str, str]:
 
 def plain(text: str, *, exact: bool = False) -> str:
     """Returns an agent's text without markup, inert. `exact` as in `blocks`."""
-    marked = _read(text, exact)
-    return marked.plain if marked is not None else inert.plain(text)
+    read = _read(text, exact)
+    return _words(read, rtl=_RLI in text) if read is not None else inert.plain(text)
 
 
-def attributed(text: str, *, label: str = "", exact: bool = False, is_data: bool = False) -> str:
-    """Returns the same where only text fits, so that it cannot be taken for the bot's: after its label or in quotation marks if it
-    is a short line, else with a bar before each line. `is_data`: nothing in it is markup; otherwise as `blocks`.
-    """
-    said = text.removeprefix(label)
-    begin = label if said != text else ""
-    words = inert.plain(said) if is_data else plain(said, exact=exact)
-    if "\n" in f"{begin}{words}" or inert.size(words) > _SHORT:
-        return "\n".join(filter(None, (begin.rstrip(), inert.with_bar(words))))
-    return f"{begin}{words}" if begin else inert.quoted(words)
+def attributed(text: str, *, label: str = "", exact: bool = False) -> str:
+    """Returns the same where only text fits, so that it cannot be taken for the bot's."""
+    return "".join(part.aloud for part in blocks(text, label=label, exact=exact))
 
 
 def growth(text: str) -> int:
     """Returns how much longer a text may become without its markup."""
     return max(0, inert.size(plain(text)) - inert.size(text))
-
-
-@dataclass(frozen=True, slots=True)
-class _Marked:
-    """A text with markup. `plain`: without it."""
-
-    elements: tuple[RichElement, ...]
-    plain: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +257,8 @@ _Element = RichElement | _Table
 
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
-def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by position
-    """Returns a text with markup, or None if it has none or could not be shown whole."""
+def _read(text: str, exact: bool) -> tuple[RichElement, ...] | None:  # noqa: FBT001 - cached by position
+    """Returns a text with markup in elements, or None if it has none or could not be shown whole."""
     if len(text) > _LONGEST or not _MARKUP.search(text) or len(_MARK.findall(text)) > _MOST_MARKS:
         return None
     lines = text.split("\n")
@@ -267,9 +277,7 @@ def _read(text: str, exact: bool) -> _Marked | None:  # noqa: FBT001 - cached by
     solid = _solid(source)
     if not solid or _solid("\n".join(_plainly(read, whole=True))) != solid:
         return None
-    elements = [_as_lines(each) if isinstance(each, _Table) else each for each in read]
-    words = "\n".join(inert.isolate(line, rtl=reader.rtl) for line in _plainly(elements))
-    return _Marked(_joined(elements), words.strip("\n"))
+    return _joined(_as_lines(each) if isinstance(each, _Table) else each for each in read)
 
 
 def _without_isolate(line: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from bot.views import inert
+from bot.views.arguments import outline
 from bot.views.blockkit import (
     HAND,
     LEARN_MORE,
@@ -29,16 +30,18 @@ from bot.views.blockkit import (
     Section,
     Words,
     button,
+    drafted,
+    fixed,
     link_button,
     live_words,
     pieces,
     plain_words,
     sections,
 )
-from bot.views.card import POINTER, brief_parts, in_pieces, shows_whole
+from bot.views.card import brief_parts, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.markdown import attributed, barred, blocks, growth
+from bot.views.markdown import barred, blocks, growth
 from bot.views.page import PageItem, called_words, standing_words
 from bot.views.wording import (
     ACTION,
@@ -47,12 +50,10 @@ from bot.views.wording import (
     DETAILS,
     ID_LIMIT,
     NAME_LIMIT,
-    aloud,
     brief_line,
     brief_words,
     capital,
     closed_words,
-    decided_aloud,
     decided_words,
     default_words,
     missing_words,
@@ -60,7 +61,6 @@ from bot.views.wording import (
     risk_word,
     risk_words,
     round_of,
-    sentence,
     undo_words,
     until_words,
     warning_words,
@@ -128,10 +128,6 @@ class Quote:
         if self.is_data:
             return barred(whole, label=self.label)
         return blocks(whole, label=self.label)
-
-    @property
-    def aloud(self) -> str:
-        return attributed(f"{self.label}{self.text}", label=self.label, is_data=self.is_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +388,7 @@ def tools_notice(lines: Sequence[ToolLine]) -> Draft:
     dropped = len(failures) - len(kept)
     head = [f"{dropped} earlier failures are not listed."] if dropped else []
     said = "\n".join([*head, *kept, *tail]) or "No tool has finished yet."
-    return Draft("tools", inert.fallback(said), tuple(Context((Words(each),)) for each in pieces(said, 2000)))
+    return fixed("tools", tuple(Context((Words(each),)) for each in pieces(said, 2000)))
 
 
 def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> Draft:
@@ -404,7 +400,6 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         owner: the holder, who alone is mentioned.
     """
     shown = round_of(directed(record))
-    question = brief_words(shown, _BEGINNING)
     wanted = shown.current.confirmation
     # All questions say what silence does.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.current)) if wanted else ()
@@ -418,7 +413,6 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         hint = f"{hint} If you can't, click {RELEASE} on its card: everyone is reminded then."
     return _reminder(
         f"{shown.agent} is still waiting · {shown.id}",
-        [f"{shown.agent} is still waiting for an answer ({shown.id}): {question}", stakes],
         (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
@@ -457,7 +451,6 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
     several = f"{count} question{'' if count == 1 else 's'}"
     return _reminder(
         f"{named} is still waiting · {several}",
-        [f"{named} is still waiting for answers to {several}."],
         answerers,
         (until_words(oldest, "First deadline:"),),
         hint="Click Show all on their shared card to answer.",
@@ -468,20 +461,16 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
     """Returns a reminder's text after the round `number` has ended: the outcome, in small print."""
     shown = round_of(directed(record), number)
     how = Words(closed_words(shown, _BEGINNING))
-    spoken = how.escaped(1000)
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
-        spoken = capital(decided_aloud(shown.decided))
     asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
-    text = f"{sentence(spoken)}\n{inert.fallback(asked, 1500)}"
-    return Draft("nudge", text, (Context((how, Words(asked))),))
+    return fixed("nudge", (Context((how, Words(asked))),))
 
 
 def rollup_nudge_over(agent: str) -> Draft:
     """Returns a reminder's text once no question waits on the roll-up card."""
     over = "None of these questions is waiting on the shared card any more"
-    text = inert.fallback(f"{name_of(agent)}: {sentence(over)}")
-    return Draft("nudge", text, (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
+    return fixed("nudge", (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
 
 
 def _notice(
@@ -495,53 +484,34 @@ def _notice(
     live facts and `alert`, which comes first and says how it stands.
     """
     said = [each if isinstance(each, Quote) else words(each) for each in texts if each]
-    live, spoken = [part for part in facts if part.live], [part.text for part in facts if not part.live]
-    whole = [each.aloud if isinstance(each, Quote) else each for each in said]
-    body = "\n".join(filter(None, [*whole, " ".join(map(sentence, spoken))]))
-    head = " ".join((inert.fallback(f"{heading}.", 2 * _HEADING), *aloud((*alert, *live))))
-    room = inert.TEXT_LIMIT - inert.size(head) - 1
-    text = inert.fallback(body, room)
-    budget = Budget.beside(f"{head}\n{text}")
-    budget.spend(heading, *(part.text for part in (*facts, *alert)))
-    fitted = budget.fit([each.text if isinstance(each, Quote) else each for each in said], growth)
-    shown = [
-        part
-        for each, text in zip(said, fitted, strict=True)
-        for part in (replace(each, text=text).parts if isinstance(each, Quote) else sections(text))
-    ]
-    cut = budget.cut or inert.size(inert.fallback(body, len(body) * 5)) > room
-    if cut:
-        text = f"{inert.fallback(body, room - inert.size(POINTER) - 1)}\n{POINTER}"
-    return Draft(
-        "notice",
-        f"{head}\n{text}".strip(),
-        (
-            Header(inert.clip(heading, _HEADING)),
-            Context(alert),
-            *shown,
-            Context(facts),
-            Actions(buttons),
-        ),
-        in_pieces(f"{heading}.\n{body}".rstrip("\n")) if cut else (),
-    )
+
+    def build(budget: Budget) -> tuple[Part, ...]:
+        budget.spend(heading, *(part.text for part in (*facts, *alert)))
+        texts = [each.text if isinstance(each, Quote) else each for each in said]
+        fitted = budget.fit(texts, growth, at_length=range(len(texts)))
+        shown = [
+            part
+            for each, text in zip(said, fitted, strict=True)
+            for part in (replace(each, text=text).parts if isinstance(each, Quote) else sections(text))
+        ]
+        top = Header(inert.clip(heading, _HEADING))
+        return (top, Context(alert), *shown, Context(facts), Actions(buttons))
+
+    return drafted("notice", build)
 
 
 def _reminder(
     heading: str,
-    spoken: Sequence[str],
     answerers: Sequence[str],
     facts: tuple[Words, ...],
     *,
     hint: str,
     asked: tuple[Part, ...] = (),
 ) -> Draft:
-    """Returns a reminder that begins with the mentions."""
+    """Returns a reminder, which mentions its answerers."""
     called = " ".join(inert.mentions(list(dict.fromkeys(answerers))))
-    said = [*spoken, *(sentence(inert.utc_dates(each.text)) for each in facts), hint]
-    text = inert.fallback("\n".join(filter(None, said)), inert.TEXT_LIMIT - inert.size(called) - 1)
     call = (Section(Words(called, live=True)),) if called else ()
-    parts = (Header(heading), *call, *asked, Context(facts), Context((Words(hint),)))
-    return Draft("nudge", f"{called} {text}".lstrip(), parts)
+    return fixed("nudge", (Header(heading), *call, *asked, Context(facts), Context((Words(hint),))))
 
 
 def _fact(text: str) -> str:
@@ -587,7 +557,7 @@ def _confirmation(event: Event) -> _Notice:
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
-    extra = inert.outline(event.raw.get("extra_context"), _PRETTY)
+    extra = outline(event.raw.get("extra_context"), _PRETTY)
     texts = [
         _quote(event.text("action") or event.summary(), ACTION)
         or "The agent did not say what it wants to do.",
@@ -598,7 +568,7 @@ def _confirmation(event: Event) -> _Notice:
 
 
 def _broken_clarification(event: Event) -> _Notice:
-    listed = inert.outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
+    listed = outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
     texts = [
         _quote(event.text("question") or event.summary()) or "The agent's question cannot be read.",
         _quote(listed, "Choices as sent:\n", is_data=True),
@@ -643,7 +613,7 @@ def _handoff_facts(handoff: Handoff) -> list[str]:
 
 def _packed(context: object) -> str:
     """Returns the lines of a packaged context. Says so if it is too long for any message."""
-    lines = inert.outline(context, CONTEXT_LIMIT)
+    lines = outline(context, CONTEXT_LIMIT)
     if not lines.endswith("…") or inert.size(lines) < CONTEXT_LIMIT - inert.size("…") - 100:
         return lines
     return f"{lines}\n(Too long to show here: the agent has the rest.)"
@@ -663,7 +633,7 @@ def _folded(done: Sequence[ToolLine]) -> str:
 
 def _with_summary(head: str, line: ToolLine) -> str:
     summary = inert.line(line.summary)
-    return f"{head}: {inert.quoted(summary, _SUMMARY)}" if summary else sentence(head)
+    return f"{head}: {inert.quoted(summary, _SUMMARY)}" if summary else inert.sentence(head)
 
 
 def _tool(line: ToolLine) -> str:

@@ -1,8 +1,8 @@
 """A page to the people on call: what happened, what they need to decide, the controls; and the same as plain text for
 pagers outside Slack.
 
-A page about one question carries the question's own controls, like its card; a page about several lists them. The
-top-level `text` stands alone, and so does the text for pagers outside. Pure.
+A page about one question is its card, with the page's heading and controls; a page about several lists them. The text for pagers
+outside stands alone. Pure.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from bot.views import inert
 from bot.views.arguments import main_argument
 from bot.views.blockkit import (
     HAND,
-    MESSAGE_BUDGET,
     NOT_MINE,
     OPEN,
-    SECTION,
+    SHORTENED,
     SNOOZE,
     TAKE,
     TAKE_ALL,
@@ -33,32 +33,20 @@ from bot.views.blockkit import (
     Section,
     Words,
     button,
+    drafted,
+    fitted,
     link_button,
     live_words,
     plain_words,
     sections,
 )
-from bot.views.card import (
-    MENU,
-    SHORTENED,
-    Card,
-    Spoken,
-    closed_card,
-    closed_text,
-    in_pieces,
-    open_card,
-    open_text,
-    options,
-    view_full,
-    whole_pieces,
-)
+from bot.views.card import REST, Card, closed_card, open_card, pointer_of, view_full
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.markdown import attributed, barred, blocks, growth
 from bot.views.wording import (
     CONTEXT,
     ShownRound,
-    aloud,
     brief_line,
     brief_words,
     capital,
@@ -69,7 +57,6 @@ from bot.views.wording import (
     missing_words,
     round_of,
     said_of,
-    sentence,
     stakes_words,
     too_few_words,
     until_aloud,
@@ -93,19 +80,11 @@ _NOTES: dict[ItemState, str] = {
 _ROW, _LEAST_ROW, _FACT, _HEADING = 220, 40, 300, 150
 _ARGUMENT = 500
 _BARE = 2000
-_QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
+_WHY = 1200  # of why on-call is paged
 _OUTSIDE = 3000
-_AROUND = 700  # of a list: its heading, its buttons, what is said above and below
 _POINTER = "This is only the beginning. The full text is in this thread."
 _UNKNOWN = "An agent needs attention, but the bot cannot show why"
 _IN_SLACK = "This is only the beginning. The full text is in Slack."
-_ALL_BUTTONS = "Open one to answer it, or use the buttons below for all of them: take, hand to someone, snooze, not mine."
-_HAND_ALL = "Open one to answer it, or use the button below to hand all of them to someone."
-_BUTTONS = {
-    "live": "Use the buttons to take it, hand it to someone, snooze it, or say that it is not yours.",
-    "taken": "Use the button to hand it to someone.",
-    "snoozed": "Use the buttons to take it or hand it to someone.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,20 +188,27 @@ class PageContent:
 
 def page_card(content: PageContent) -> Draft:
     """Returns the message; its whole text follows in the thread if it is cut (`subject`)."""
-    spoken, item = _spoken(content), content.only
+    item, shown = content.only, content.waiting or content.decided
     if item is None:
-        parts = _list_parts(content)
-    elif (shown := content.waiting) is not None:
-        card = _question_card(content, item, shown, spoken)
-        parts = card.parts
-        if spoken.is_whole and not card.is_whole:
-            spoken = _spoken(content, is_whole=False)
-    elif (decided := content.decided) is not None:
-        parts = _decided_card(content, item, decided, spoken.text).parts
-    else:
-        parts = _item_card(content, item, spoken.text).parts
-    asked = item.record.asked if item is not None and item.record is not None else None
-    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more, asked)
+        return fitted(f"page.{content.page}", partial(_list_parts, content))
+    pointer = _POINTER if shown is None else SHORTENED if content.decided else pointer_of(shown, _POINTER)
+    asked = item.record.asked if item.record is not None else None
+    return drafted(
+        f"page.{content.page}",
+        partial(_built, content, item),
+        pointer=pointer,
+        rest=REST if shown is not None else "",
+        asked=asked,
+    )
+
+
+def _built(content: PageContent, item: PageItem, budget: Budget) -> tuple[Part, ...]:
+    """Returns the parts that fit: of a question, its card with the page's heading and controls."""
+    if (shown := content.waiting) is not None:
+        return _question_card(content, item, shown, budget).parts
+    if (shown := content.decided) is not None:
+        return _decided_card(content, item, shown, budget).parts
+    return _item_card(content, item, budget).parts
 
 
 def subject(content: PageContent) -> str | None:
@@ -238,7 +224,12 @@ def subject(content: PageContent) -> str | None:
 def outside_words(content: PageContent) -> tuple[str, str]:
     """Returns a title of one line and a text, both plain, for pagers, e-mail and the like."""
     item = content.only
-    body = inert.clip("\n".join(_listed(content)), _OUTSIDE) if item is None else _item_outside(content, item)
+    if item is None:
+        lines = [_outside_line(each, content.sent_at) for each in content.items]
+        lines += filter(None, [more_words(content.count - len(lines))])
+        body = inert.clip("\n".join(lines), _OUTSIDE)
+    else:
+        body = _item_outside(content, item)
     links = [each.link for each in content.items if each.link][:1]
     note = [inert.line(content.note, _FACT)] if content.note else []
     return inert.clip(heading(content), 120), "\n".join([body or heading(content), *note, *links])
@@ -304,12 +295,9 @@ def left_words(ends: datetime | None, sent_at: datetime) -> str:
     return f"{left} left when this was sent"
 
 
-def more_words(content: PageContent) -> str:
-    """Returns how many more there are and where; empty if all are listed."""
-    more = content.count - len(content.items)
-    if more <= 0 or content.only is not None:
-        return ""
-    return f"And {more} more. “/clarify” and the Home tab list all open questions."
+def more_words(more: int) -> str:
+    """Returns that there are more, and where; empty if all are listed."""
+    return f"And {more} more. “/clarify” and the Home tab list all open questions." if more > 0 else ""
 
 
 def item_words(item: PageItem, sent_at: datetime) -> Words:
@@ -322,9 +310,9 @@ def item_words(item: PageItem, sent_at: datetime) -> Words:
     )
 
 
-def item_line(item: PageItem, sent_at: datetime, *, is_dated: bool = True) -> str:
-    """Returns the same as plain text, without names of people. `is_dated`: with its time in UTC."""
-    since = f"since {inert.utc(item.since)}" if item.since is not None and is_dated else ""
+def _outside_line(item: PageItem, sent_at: datetime) -> str:
+    """Returns the same for pagers outside Slack: plain text, without names of people, its time in UTC."""
+    since = f"since {inert.utc(item.since)}" if item.since is not None else ""
     facts = ", ".join(filter(None, (since, _left(item, sent_at))))
     return f"{_asked(item)}{_note(item)}{f' ({facts})' if facts else ''}"
 
@@ -380,33 +368,30 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     return [*live_words(capital(decided_words(shown.decided)), when)]
 
 
-def _question_card(content: PageContent, item: PageItem, shown: ShownRound, spoken: Spoken) -> Card:
+def _question_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
     """Returns the question's own card, with the reason for the page and the page's controls."""
     whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.current)))
-    # Its menu is not cut, its text barely below a screenful. The reason for the page gets the rest.
-    menu = min(MENU, sum(map(inert.size, options(shown))))
-    room = min(SECTION, MESSAGE_BUDGET - inert.size(spoken.text) - menu - _QUESTION)
-    why = inert.clip(whole, max(_LEAST_WHY, room))
-    own = " ".join((why, *(each.text for each in alert), "x" * 400))
-    card = open_card(shown, "normal", replace(spoken, text=spoken.text + own), None)
-    full = view_full(shown.record, shown.number)
-    cut = (full,) if why != whole and full not in card.buttons else ()
-    left = left_words(shown.asked.expires_at, content.sent_at)
+    why, left = inert.clip(whole, budget.most(_WHY)), left_words(shown.asked.expires_at, content.sent_at)
+    budget.cut |= why != whole
+    budget.spend(why, left, *(each.text for each in alert))
+    card = open_card(shown, "normal", budget)
     return replace(
         card,
         heading=heading(content),
         alert=alert,
         below=_why_parts(why),
         facts=(*card.facts, *plain_words(left)),
-        buttons=(*card.buttons, *cut, *link_button(OPEN, item.link)),
+        buttons=(*card.buttons, *link_button(OPEN, item.link)),
         controls=_controls(content),
     )
 
 
-def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, text: str) -> Card:
-    """Returns the decided question's own card, and why on-call is paged about it until that is closed."""
-    why, alert = _why_still(content, item), _alert(content)
-    card = closed_card(shown, text + why + " ".join(each.text for each in alert))
+def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
+    """Returns the decided question's own card, and why on-call is paged about it until that is closed, or paged elsewhere."""
+    is_over = item.state == "closed" or content.covered
+    why, alert = "" if is_over else inert.clip(why_words(item), _WHY), _alert(content)
+    budget.spend(why, *(each.text for each in alert))
+    card = closed_card(shown, budget)
     return replace(
         card,
         heading=heading(content),
@@ -417,20 +402,13 @@ def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, text:
     )
 
 
-def _why_still(content: PageContent, item: PageItem) -> str:
-    """Returns why on-call is paged; empty once that is over, or paged again elsewhere."""
-    is_over = item.state == "closed" or content.covered
-    return "" if is_over else inert.clip(why_words(item), _WHY_ALOUD)
-
-
-def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
+def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
     """Returns a page without a question, or with a closed one."""
     record, over = item.record, item.state == "closed" or content.covered
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
-    budget = Budget.beside(text)
     budget.spend(heading(content), *(each.text for each in alert))
     ending = closing_words(item) if record is not None and not record.is_open else ""
-    said, ending, why = budget.fit([_subject_words(item), ending, why], growth)
+    said, ending, why = budget.fit([_subject_words(item), ending, why], growth, at_length=range(3))
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
         heading=heading(content),
@@ -442,17 +420,22 @@ def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
     )
 
 
-def _list_parts(content: PageContent) -> tuple[Part, ...]:
-    items = []
+def _list_parts(content: PageContent, budget: Budget) -> tuple[Part, ...]:
+    """Returns as many of the incidents as fit."""
+    items: list[Section] = []
     for number, each in enumerate(content.items):
+        words = item_words(each, content.sent_at)
+        budget.spend(words.text)
+        if budget.left < 0:
+            break
         show = PagePress("show", content.page, each.incident)
         opens = button(show, OPEN_ONE, f"{OPEN_ONE} {each.name}", n=number)
-        items.append(Section(item_words(each, content.sent_at), None if content.covered else opens))
+        items.append(Section(words, None if content.covered else opens))
     return (
         Header(heading(content)),
         Context(_alert(content)),
         *items,
-        Context(plain_words(more_words(content))),
+        Context(plain_words(more_words(content.count - len(items)))),
         Actions(_controls(content)),
     )
 
@@ -483,64 +466,6 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
         return (hand,) if state == "taken" else (take, hand)
     snooze, not_mine = PagePress("snooze", content.page), PagePress("notmine", content.page)
     return take, hand, button(snooze, SNOOZE), button(not_mine, NOT_MINE)
-
-
-def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
-    """Returns the text for a screen reader; `is_whole`: whether the blocks beside it show the whole question."""
-    said = [
-        inert.fallback(sentence(heading(content)), 300),
-        sentence(_called(content)),
-        *aloud(state_words(content)),
-    ]
-    head = " ".join(filter(None, said))
-    item, shown = content.only, content.waiting
-    if item is None:
-        beside = sum(inert.size(item_words(each, content.sent_at).text) for each in content.items)
-        limit = min(inert.TEXT_LIMIT, MESSAGE_BUDGET - _AROUND - beside)
-        return _fitted(head, _listed(content), _listed(content, is_dated=False), limit)
-    if shown is not None:
-        return _question_spoken(content, item, shown, head, is_whole=is_whole)
-    if (decided := content.decided) is not None:
-        around = (_why_still(content, item), _what_buttons_do(content))
-        tail = "".join(f"\n{inert.fallback(each)}" for each in around if each)
-        room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - 1
-        return Spoken(f"{head}\n{closed_text(decided, room)}{tail}")
-    closed, record = item.state == "closed", item.record
-    ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
-    asked = _subject_aloud(item)
-    why = "" if closed else why_words(item)
-    return _fitted(head, [asked, why, ending, _what_buttons_do(content)])
-
-
-def _question_spoken(
-    content: PageContent, item: PageItem, shown: ShownRound, head: str, *, is_whole: bool
-) -> Spoken:
-    why = inert.fallback(sentence(inert.clip(why_words(item), _WHY_ALOUD)), _WHY_ALOUD)
-    asked = open_text(shown, _POINTER, is_whole=is_whole, says_why=not why)
-    left = sentence(left_words(shown.asked.expires_at, content.sent_at))
-    tail = "\n".join(filter(None, map(inert.fallback, (left, _what_buttons_do(content)))))
-    around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
-    if around + inert.size(asked.text) <= inert.TEXT_LIMIT:
-        return replace(asked, text="\n".join(filter(None, (head, why, asked.text, tail))))
-    wanted = shown.current.confirmation
-    pointer = SHORTENED if wanted else _POINTER
-    cut = inert.clip_escaped(asked.text, inert.TEXT_LIMIT - around - inert.size(pointer) - 1)
-    more = () if wanted else asked.more or whole_pieces(shown)
-    return Spoken("\n".join(filter(None, (head, why, cut, pointer, tail))), more, is_whole=False)
-
-
-def _fitted(
-    head: str, parts: Iterable[str], more: Iterable[str] | None = None, limit: int = inert.TEXT_LIMIT
-) -> Spoken:
-    """`more`: the parts as they follow in the thread if the text is cut; None: as they are. `limit`: of the text."""
-    whole = "\n".join(part for part in parts if part)
-    rest = whole if more is None else "\n".join(more)
-    room = limit - inert.size(head) - 1
-    escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
-    if inert.size(escaped) <= room:
-        return Spoken(f"{head}\n{escaped}".strip())
-    cut = inert.clip_escaped(escaped, room - inert.size(_POINTER) - 1)
-    return Spoken(f"{head}\n{cut}\n{_POINTER}", in_pieces(rest), is_whole=False)
 
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
@@ -578,17 +503,3 @@ def _subject_parts(item: PageItem, said: str) -> tuple[Part, ...]:
 def _subject_aloud(item: PageItem) -> str:
     said = _subject_words(item)
     return attributed(said) if said else ""
-
-
-def _listed(content: PageContent, *, is_dated: bool = True) -> list[str]:
-    items = (item_line(each, content.sent_at, is_dated=is_dated) for each in content.items)
-    said = (*items, more_words(content), _what_buttons_do(content))
-    return [part for part in said if part]
-
-
-def _what_buttons_do(content: PageContent) -> str:
-    if content.covered or content.is_closed:
-        return ""
-    if content.all_claimed:
-        return _HAND_ALL
-    return _BUTTONS[content.only.state] if content.only is not None else _ALL_BUTTONS

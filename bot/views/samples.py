@@ -16,7 +16,6 @@ from bot.views.lists import (
     Offer,
     QuestionRow,
     decision_row,
-    decisions,
     listing,
     rollup,
     rollup_modal,
@@ -157,7 +156,7 @@ def _messages() -> Iterator[tuple[str, Draft]]:
 def _found() -> Draft:
     by = (DecidedBy("Ade", _USER),)
     past = PastDecision("CLR-1-001", _AT, "deployer", "answered", "Start?", "Yes", None, by)
-    return decisions("Decisions", page_of([decision_row(past, _LINK)], 1, 5), query="find start")
+    return listing("Decisions", page_of([decision_row(past, _LINK)], 1, 5), query="find start")
 
 
 def _views() -> Iterator[tuple[str, View]]:

@@ -10,23 +10,25 @@ from datetime import datetime
 
 from bot.views import inert
 from bot.views.blockkit import (
-    MESSAGE_BUDGET,
     OPEN,
+    Budget,
     Context,
     Draft,
     Header,
     Part,
     Section,
     Words,
+    fitted,
+    plain_words,
 )
 from bot.views.lists import linked
-from bot.views.page import OPEN_OTHER, PageItem, item_line, item_words, standing_words
+from bot.views.page import OPEN_OTHER, PageItem, item_words, standing_words
 from bot.views.wording import capital
 
 LISTED = 10  # open items in one message
 _HEADING = "On call"
-_POLICY, _NOTE, _READ_ALOUD = 60, 500, 4000
-_MOST, _REST = 45, 60  # parts; characters around each
+_POLICY, _NOTE = 60, 500
+_MOST = 45  # parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +69,33 @@ class ShiftEnds:
 
 def shift_card(begins: Sequence[ShiftBegins], ends: Sequence[ShiftEnds], now: datetime) -> Draft:
     """Returns the one message about all policies that change for a person. What does not fit is left out, which it says."""
-    turns = [Words(_end_words(end), live=True) for end in ends]
-    turns += [Words(_begin_words(begin), live=True) for begin in begins]
-    entries = [(Section(each), each.escaped()) for each in turns]
+    turns = [Section(Words(_end_words(end), live=True)) for end in ends]
+    turns += [Section(Words(_begin_words(begin), live=True)) for begin in begins]
+    entries = list(turns)
     for begin in begins:
-        entries += [_item_entry(item, now) for item in begin.items]
-        notes = (Words(_note_words(note), live=True) for note in begin.notes)
-        entries += [(Section(each), each.escaped()) for each in notes]
-    shown = list[tuple[Section, str]]()
-    room = MESSAGE_BUDGET - _READ_ALOUD - _REST
-    for section, aloud in entries[:_MOST]:
-        room -= inert.size(section.words.text) + _REST
-        if room < 0:
-            break
-        shown.append((section, aloud))
-    is_whole = len(shown) == len(turns) + sum(begin.count + len(begin.notes) for begin in begins)
-    rest = () if is_whole else (Words("There is more. “/clarify oncall” and “/clarify stale” list it."),)
-    text = "\n".join((f"{_HEADING}.", *(aloud for _, aloud in shown), *(each.text for each in rest)))
-    parts: tuple[Part, ...] = (Header(_HEADING), *(section for section, _ in shown), Context(rest))
-    return Draft("shift", inert.clip_escaped(text, _READ_ALOUD), parts)
+        entries += [Section(_item_words(item, now)) for item in begin.items]
+        entries += [Section(Words(_note_words(note), live=True)) for note in begin.notes]
+    count = len(turns) + sum(begin.count + len(begin.notes) for begin in begins)
+
+    def build(budget: Budget) -> tuple[Part, ...]:
+        shown: list[Section] = []
+        for each in entries[:_MOST]:
+            budget.spend(each.words.text)
+            if budget.left < 0:
+                break
+            shown.append(each)
+        rest = "There is more. “/clarify oncall” and “/clarify stale” list it."
+        return Header(_HEADING), *shown, Context(plain_words("" if len(shown) == count else rest))
+
+    return fitted("shift", build)
 
 
-def _item_entry(item: PageItem, now: datetime) -> tuple[Section, str]:
-    """Returns an open item, and how it is read aloud."""
-    standing = standing_words(item)
-    words = item_words(item, now).text + ("" if standing else " · Unclaimed")
+def _item_words(item: PageItem, now: datetime) -> Words:
+    """Returns an open item."""
+    words = item_words(item, now).text + ("" if standing_words(item) else " · Unclaimed")
     if item.link:
         words += f" · {linked(OPEN if item.record is not None else OPEN_OTHER, item.link)}"
-    has_it = "; ".join(each.escaped() for each in standing) or "Unclaimed"
-    link = f" {inert.fallback(item.link)}" if item.link else ""
-    return Section(Words(words, live=True)), f"{inert.fallback(item_line(item, now))}. {has_it}.{link}"
+    return Words(words, live=True)
 
 
 def _begin_words(begin: ShiftBegins) -> str:

@@ -7,14 +7,14 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from bot.views import inert
-from bot.views.arguments import argument_words, main_argument
+from bot.views.arguments import argument_words, main_argument, outline
 from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
 from bot.views.classic import SIGN
 from bot.views.markdown import attributed, plain
@@ -333,11 +333,6 @@ def words(text: str) -> str:
     return shown if shown.strip() else inert.BLANK
 
 
-def sentence(text: str) -> str:
-    """Returns `text` with a full stop, unless it has an end of its own."""
-    return text if not text or text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
-
-
 def until_words(expires: datetime | None, before: str = "Answer by") -> Words:
     """Returns the deadline."""
     return Words(f"{before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
@@ -354,13 +349,8 @@ def until_aloud(current: Round, limit: int, left: str = "") -> str:
         if current.question.expires_at
         else "There is no time limit."
     )
-    default = "" if current.confirmation else sentence(default_words(current, limit))
+    default = "" if current.confirmation else inert.sentence(default_words(current, limit))
     return f"{until} {default}".rstrip()
-
-
-def aloud(said: Iterable[Words]) -> list[str]:
-    """Returns small print as sentences for the top-level text: escaped, dates spelled out."""
-    return [sentence(each.escaped(400)) for each in said]
 
 
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
@@ -374,12 +364,6 @@ def dated(answer: str, decided: Decided) -> str:
     for said, moment in decided.times:
         answer = answer.replace(inert.escape(said), inert.date(moment))
     return answer
-
-
-def decided_aloud(decided: Decided, limit: int = DECIDED) -> str:
-    """Returns the same for the top-level text, where Slack formats nothing."""
-    by = [_decider(each) or inert.fallback(_named(each)) for each in decided.by]
-    return _decided(decided, by, inert.fallback(inert.quoted(plain(decided.answer), limit)))
 
 
 def decided_plainly(decided: Decided, limit: int = DECIDED) -> str:
@@ -424,7 +408,7 @@ def reply_words(current: Round) -> str:
         return ""
     note = inert.line(current.delivery.reply_note or "", 300)
     if current.delivery.reply == "sending" and note:
-        return f"{sentence(note)} Trying again."
+        return f"{inert.sentence(note)} Trying again."
     said = _REPLY_WORDS[current.delivery.reply]
     return (
         f"{said}: {inert.quoted(note)}"
@@ -488,7 +472,7 @@ def escalation_reason(shown: ShownRound, limit: int) -> str:
     why = shown.attention.escalated_for
     reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
     said = capital(inert.line(reason, limit))
-    return f"Escalated. {sentence(said)}" if said else "Escalated: this needs a person now."
+    return f"Escalated. {inert.sentence(said)}" if said else "Escalated: this needs a person now."
 
 
 def reason_hides(shown: ShownRound, limit: int) -> bool:
@@ -657,7 +641,7 @@ def extra_words(wanted: Confirmation) -> list[str]:
         given = ((QUESTION, "question"), (CONTEXT, "context"))
         said = ((label, str((wanted.extra_context or {}).get(name) or "")) for label, name in given)
         return [f"{label}{inert.visible(text, prose=True)}" for label, text in said if text]
-    told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
+    told = outline(wanted.extra_context) if wanted.extra_context else ""
     return [f"{DETAILS}{told}"] if told.strip() else []
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from tests.acceptance.week_facts import Facts
-from tests.acceptance.week_parties import SlackMessage
+from tests.acceptance.week_parties import CONTROLS, SlackMessage
 from tests.acceptance.week_plan import FALLBACK, FaultKind
 
 _NEVER = float("inf")
 _DONE = 90.0  # seconds that a change in Slack may take, in good weather: after bad one a lane rests for up to a minute
 _WEATHER: tuple[FaultKind, ...] = ("unreachable", "busy", "lossy")
-_CONTROLS = "Use the button"
 _UNDER_WAY = (
     6.0  # seconds that a post may be under way when what it is about ends: in a channel it stays then
 )
@@ -124,7 +123,7 @@ def _may_stay(facts: Facts, span: Span, at: float) -> bool:
     if span.message.spot in facts.outer.frozen:
         return True
     text = next(text for since, text in reversed(facts.outer.said[span.message.spot]) if since <= at)
-    return span.message.spot in facts.outer.replies and _CONTROLS not in text
+    return span.message.spot in facts.outer.replies and CONTROLS not in text
 
 
 def _name(span: Span) -> str:

@@ -22,10 +22,20 @@ from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from core.clarification import Clarification, Decider, Standing
 from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
+from tests.kit.times import walk
 
 Spot = tuple[str, str]
 """Channel and ts."""
 _A_MOMENT = 2.0  # seconds
+
+
+CONTROLS = "[controls]"
+
+
+def _said(draft: Post) -> str:
+    """What a message says, and whether it has a page's controls."""
+    has_controls = any(each.get("action_id", "").startswith("oncall.") for each in walk(draft.blocks))
+    return f"{draft.text}\n{CONTROLS}" if has_controls else draft.text
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ class Outer:
             self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft
         )
         self.posts.append(post)
-        self.said[post.spot] = [(post.at, draft.text)]
+        self.said[post.spot] = [(post.at, _said(draft))]
         self._places.setdefault(channel, []).append(post)
         self.landed(post)
         return post
@@ -174,7 +184,7 @@ class SlackGateway:
             return bad
         if (channel, ts) in self._outer.deleted:
             return Never("message_not_found", "message")
-        self._outer.said[channel, ts].append((self._outer.now(), draft.text))
+        self._outer.said[channel, ts].append((self._outer.now(), _said(draft)))
         self._effect()
         return Sent(channel, ts)
 

@@ -49,9 +49,8 @@ async def test_tables_have_the_figures_of_the_text(stage: World) -> None:
     assert f"\n{days[-1][0]}: 2 answered, 1 closed without an answer\n" in told.text
     assert f"\n{days[0][0]}: none\n" in told.text
     assert [row[-1] for row in routes] == ["all others", "mailer-*"]
-    (unit,) = re.findall(rf"{TITLES[1]}, in (\w+):", told.text)
     for row in routes:
-        assert f"{row[-1]}: {row[0]} {unit}, {row[2]} asked, {row[1]} answer" in told.text
+        assert re.search(rf"{re.escape(row[-1])}: {row[0]} \w+, {row[2]} asked, {row[1]} answer", told.text)
 
 
 @pytest.mark.parametrize("asked", [0, 1])

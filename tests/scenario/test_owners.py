@@ -39,14 +39,14 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
         await press(stage, card, "Take", ADE, f"You claimed {FIRST}: reminders go to you alone.")
         shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
         assert controls(shown) == ["Yes", "No", "Take over", "Release"]
-        assert shown.text.endswith(f"Claimed by <@{ADE}>."), "read aloud, too"
+        assert f"\nClaimed by <@{ADE}>.\n" in shown.text, "read aloud, too"
         mine = words(await command(stage, "mine", ADE))
         assert FIRST in mine
         assert f"Claimed by <@{ADE}>" in mine
 
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
-        assert nudge.text.startswith(f"<@{ADE}> Planner is still waiting")
+        assert nudge.text.startswith(f"Planner is still waiting · {FIRST}.\n<@{ADE}>\n")
         assert "click Release on its card: everyone is reminded then" in nudge.text
         assert f"<@{FOLAKE}>" not in nudge.text
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
@@ -66,7 +66,7 @@ async def test_who_left_is_not_reminded_but_everybody_else(stage: Night) -> None
         stage.workspace.change_user(ADE, deleted=True)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
-        assert nudge.text.startswith(f"<@{ADE}> <@{FOLAKE}> Planner is still waiting")
+        assert nudge.text.startswith(f"Planner is still waiting · {FIRST}.\n<@{ADE}> <@{FOLAKE}>\n")
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
 
 
@@ -149,7 +149,8 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
         await press(stage, shown, "Take over", FOLAKE, f"You claimed {FIRST}")
         word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
         assert word.text.splitlines() == [
-            f"Taken over · {FIRST}. <@{FOLAKE}> took {FIRST} over from you.",
+            f"Taken over · {FIRST}.",
+            f"<@{FOLAKE}> took {FIRST} over from you.",
             "“Shall I go on?”",
             "You won't be reminded of it any more. You can still answer it, or take it back, on its card.",
         ]

@@ -35,7 +35,7 @@ async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 @pytest.mark.parametrize(
     ("answerers", "called"),
-    [(("members",), ""), ((ADE, PLATFORM), f"<@{ADE}> <!subteam^{PLATFORM}> ")],
+    [(("members",), ""), ((ADE, PLATFORM), f"<@{ADE}> <!subteam^{PLATFORM}>\n")],
 )
 async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_paged(
     stage: Night, answerers: tuple[str, ...], called: str
@@ -44,9 +44,7 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         card = await stage.ask(timeout_seconds=3600, default_response="no")
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
-        assert nudge.text.startswith(
-            f"{called}Planner is still waiting for an answer ({FIRST}): “Shall I go on?”"
-        )
+        assert nudge.text.startswith(f"Planner is still waiting · {FIRST}.\n{called}“Shall I go on?”\n")
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert "the agent uses its default: “no”" in nudge.text
         reminded = await stage.now_says(card, "Reminder sent")
@@ -374,7 +372,7 @@ async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Nig
         cards[4] = await ask(4)
         page = await only(1, 2, 3, 4)
         assert controls(page) == ["Open"] * 4 + ["Take all", "Hand to…", "Snooze", "Not mine"]
-        assert "since" in page.text
+        assert "Since" in page.text
         assert "left when this was sent" in page.text
         mentioned = {number: in_thread(card) for number, card in cards.items()}
         await stage.later(bot, minutes=5, seconds=1)

@@ -241,18 +241,18 @@ async def test_p6_pages_count_only_what_a_person_may_see(stage: World, table: Ta
         told = await command(stage, "search secret", GIO)
         assert ids(told) == [f"CLR-{n}-001" for n in range(20, 12, -1)]
         assert buttons(told) == []
-        assert "page" not in words(told)
+        assert "Page" not in words(told)
 
         told = await command(stage, "search secret", ADE)
         assert ids(told) == [f"CLR-{n}-001" for n in range(20, 12, -1)]
         assert buttons(told) == ["Next"]
         for page, last, shown in ((2, 12, ["Previous", "Next"]), (3, 4, ["Previous"])):
             assert (await stage.workspace.press_ephemeral(ADE, told, "Next")).ok
-            await becomes(stage, told, f"page {page}")
+            await becomes(stage, told, f"Page {page}")
             assert ids(told)[0] == f"CLR-{last}-001"
             assert buttons(told) == shown
         assert (await stage.workspace.press_ephemeral(ADE, told, "Previous")).ok
-        await becomes(stage, told, "page 2")
+        await becomes(stage, told, "Page 2")
 
 
 @pytest.mark.parametrize("fault", ["refuse:user_not_visible", "refuse:missing_scope", "5xx:503", "429:30"])
@@ -415,7 +415,7 @@ async def test_home_has_a_box_whose_results_open_in_a_window(stage: World, table
         assert ids(view) == [other, *(f"CLR-{n}-001" for n in range(10, 3, -1))]
         assert buttons(view) == ["Next"]
         assert (await stage.workspace.click_in_view(ADE, label="Next")).ok
-        await stage.until(lambda: "page 2" in words(stage.workspace.views(ADE)[-1]))
+        await stage.until(lambda: "Page 2" in words(stage.workspace.views(ADE)[-1]))
         view = await stage.modal(ADE)
         assert len(stage.workspace.views(ADE)) == 1
         assert ids(view) == ["CLR-3-001", "CLR-2-001", "CLR-1-001"]

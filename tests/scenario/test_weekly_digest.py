@@ -89,7 +89,7 @@ async def test_channel_gets_what_all_in_it_may_see_once_a_week(stage: Night) -> 
         assert "*Asked*: 2 (" in told
         assert re.search(r"open-\*: [\d.]+ seconds, 1 asked, 1 answer\n", told)
         assert re.search(r"all others: [\d.]+ seconds, 1 asked, 1 answer\n", told)
-        assert "days in the time zone Europe/Berlin:" in told
+        assert "Days in the time zone Europe/Berlin." in told
         assert "ade: 2 answers, median " in told
         assert "in this channel and in public ones" in told
         for secret in (

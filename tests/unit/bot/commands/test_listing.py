@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from bot.commands import grammar
-from bot.views.lists import LINES, agent_line, board, said, session_line
+from bot.views.lists import LINES, agent_row, listing, said, session_row
 from core.agents import SessionFact, ready_queue, tree
 from core.lists import page_of
 from tests.kit.builders import changed, record
@@ -42,11 +42,11 @@ def test_page_of_a_board_fits_and_is_read_aloud_to_its_end(name: str) -> None:
         SessionFact("p", f"s{n}", f"{n % 4}{name}", f"{n % 4}{name}", 10**8, False, NOW) for n in range(60)
     ]
 
-    agents, queue = page_of(tree(waits, facts), 1, LINES), page_of(ready_queue(waits, facts), 1, LINES)
-    for made in (
-        board("Agents", agents, agent_line, query="agents", empty=""),
-        board("Ready queue", queue, session_line, query="ready", empty=""),
-    ):
-        message = RENDERER.message(made)
+    agents, queue = (
+        list(map(agent_row, tree(waits, facts))),
+        list(map(session_row, ready_queue(waits, facts))),
+    )
+    for rows in (agents, queue):
+        message = RENDERER.message(listing("Agents", page_of(rows, 1, LINES), query="agents"))
         judge_message(message)
         assert not message.text.endswith("…")

@@ -13,12 +13,12 @@ from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh
 from bot.delivery.steps import LANDING
 from bot.errors import StorageUnavailable
-from bot.slackapi import Later, Never, Outcome, Post, Unknown
+from bot.slackapi import Never, Outcome, Post, Unknown
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
 from tests.kit.clocks import START
-from tests.unit.bot.delivery.room import CHANNEL, FALLBACK, Room
+from tests.unit.bot.delivery.room import CHANNEL, Room
 
 KEY, OTHER = "card:CLR-42-001:1", "card:CLR-42-002:1"
 
@@ -73,23 +73,6 @@ async def test_no_place_at_all_is_given_up_not_tried_for_ever(world: Room) -> No
     assert len(world.slack.calls) == calls == 2
 
 
-async def test_content_that_slack_always_fails_on_is_said_plainly_then_elsewhere_and_pages(
-    world: Room,
-) -> None:
-    await opened(world)
-    world.slack.script = [(Unknown("internal_error"), False)] * 6
-    results: list[Done | Again | NotYet] = []
-    while not world.slack.there and len(results) < 60:
-        results.append(await world.deliver(KEY))
-        await world.clock.advance(getattr(results[-1], "seconds", None) or 1.0)
-    posts = [call for call in world.slack.calls if call.startswith("post")]
-    assert posts == [f"post {CHANNEL}"] * 6 + [f"post {FALLBACK}"]
-    (post,) = world.slack.live()
-    assert [block["type"] for block in post.blocks] == ["section", "actions", "actions"]
-    (incident,) = world.raised
-    assert f"Slack refused to post in {CHANNEL}: internal_error" in incident.reason
-
-
 async def test_fault_of_ours_with_one_message_is_paged(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(world)
 
@@ -140,11 +123,6 @@ async def test_page_to_somebody_who_cannot_be_written_to_is_given_up(world: Room
     assert world.outcomes[-1] == (key, "failed")
 
 
-async def test_unwanted_keys_are_done(world: Room) -> None:
-    assert await world.deliver("card:CLR-9-001:1") == Done()
-    assert world.slack.calls == []
-
-
 async def test_storage_that_cannot_be_read_has_to_wait(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(world)
 
@@ -178,16 +156,3 @@ async def test_found_post_is_brought_up_to_date(world: Room) -> None:
     await world.until_done(KEY)
     assert len(world.slack.there) == 1
     assert world.slack.live() == [], "controls stayed live after the answer"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "calls"),
-    [(Later("ratelimited", 3.0), ["post"] * 2), (Unknown("timeout"), ["post", *["find"] * 4, "post"])],
-)
-async def test_only_a_post_of_unknown_outcome_is_looked_up(
-    world: Room, outcome: Outcome, calls: list[str]
-) -> None:
-    await opened(world)
-    world.slack.script = [(outcome, False)]
-    await world.until_done(KEY)
-    assert [call.partition(" ")[0] for call in world.slack.calls] == calls

@@ -17,14 +17,14 @@ from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from bot.storage.ledger import DatabaseLedger
 from bot.views import inert
-from core.clarification import Answer, Clarification, Decider, Holder, round_with
+from core.clarification import Answer, Clarification, Decider, round_with
 from core.errors import LockTimeout
-from core.transitions import abandoned, answered, escalated, nudged, taken
+from core.transitions import abandoned, answered, escalated, nudged
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.delivery.room import Room
-from tests.unit.bot.judges import RENDERER, judge_message, shown
+from tests.unit.bot.judges import RENDERER, judge_message
 from tests.unit.bot.strategies import NOW, SLA, record_of
 
 LATER = NOW + timedelta(minutes=2)
@@ -109,33 +109,6 @@ async def settled(world: Stage, marker: int = 900) -> None:
     await world.put(last)
     world.note(last)
     await until(lambda: f"nudge:{last.id}:1:1" in world.keys)
-
-
-@pytest.mark.parametrize(
-    ("owner", "left", "to"),
-    [
-        (None, False, "<@U0GOOD>"),
-        ("U0OWNER", False, "<@U0OWNER>"),  # who has it is reminded alone
-        ("U0OWNER", True, "<@U0GOOD>"),
-    ],
-)
-async def test_nudge_goes_into_the_session_thread_to_its_owner_or_to_all(
-    world: Stage, owner: str | None, left: bool, to: str
-) -> None:
-    await world.session("p", "111.1")
-    world.left = {"U0OWNER"} if left else set()
-    record = again(record_of())
-    if owner is not None:
-        record = taken(record, Holder(user=owner, at=NOW))
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
-    desired = await world.wanted("nudge:CLR-42-001:1:1")
-    assert (desired.channel, desired.thread_ts, desired.needed) == ("C0GOOD", "111.1", True)
-    assert (desired.broadcast, desired.opens_thread) == (False, False)
-    text = desired.message.text
-    assert [who for who in ("<@U0GOOD>", "<@U0OWNER>") if who in text] == [to]
-    assert ("click Release on its card" in text) is (to == "<@U0OWNER>")
 
 
 async def test_nudge_waits_for_its_card(world: Stage) -> None:
@@ -253,60 +226,6 @@ async def test_nudges_looks_again_before_it_speaks(world: Stage) -> None:
     world.note(record)
     await settled(world)
     assert world.keys == ["nudge:CLR-42-900:1:1"]
-
-
-@pytest.mark.parametrize(
-    ("left", "unwanted"), [(timedelta(minutes=1), False), (timedelta(seconds=4), True), (timedelta(0), True)]
-)
-async def test_nudge_that_comes_too_late_is_not_sent(world: Stage, left: timedelta, unwanted: bool) -> None:
-    await world.session("p", "111.1")
-    record = again(record_of())
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    assert record.expires_at is not None
-    world.clock.jump(record.expires_at - left)
-    assert (await world.wanted("nudge:CLR-42-001:1:1")).unwanted is unwanted
-
-
-@pytest.mark.parametrize(
-    ("after", "says"),
-    [
-        (answered(again(record_of()), Answer(response="65", label="Age 65"), DECIDER, LATER),
-         ("Answered: “Age 65” by <@U0GOOD>",)),
-        (abandoned(again(record_of()), "expired", LATER), ("Expired",)),
-        (answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER).model_copy(
-            update={"round": 2, "status": "pending"}), ("Answered: “65” by",)),
-    ],
-    ids=["answered", "expired", "another round"],
-)  # fmt: skip
-async def test_nudge_says_how_its_question_ended(
-    world: Stage, after: Clarification, says: tuple[str, ...]
-) -> None:
-    await world.session("p", "111.1")
-    record = again(record_of())
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    row = await world.messages.get("nudge:CLR-42-001:1:1")
-    assert row is not None
-    waiting = await world.wanted(row.key)
-    assert not waiting.final
-    await world.messages.landed(
-        row, "C0GOOD", "111.2", waiting.digest, final=waiting.final, opens_thread=False
-    )
-    assert [each.key for each in await world.messages.nudges_of([record.id])] == [row.key]
-    await world.put(after)
-    desired = await world.wanted(row.key)
-    judge_message(desired.message)
-    assert (desired.final, desired.needed) == (True, False)
-    assert desired.digest != waiting.digest
-    for words in says:
-        assert words in shown(desired.message.blocks)
-        assert words in desired.message.text
-    for words in ("still waiting", "Answer on"):
-        assert words not in shown(desired.message.blocks)
-        assert words not in desired.message.text
 
 
 async def test_nudges_goes_on_while_one_has_to_wait(world: Stage) -> None:

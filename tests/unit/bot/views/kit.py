@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, get_args
 
 import pytest
 
+from bot.home import Admitted, Snapshot, chosen
+from bot.routing import audience_of
+from bot.views import forms, notices
 from bot.views.blockkit import Draft
-from bot.views.page import PageContent, PageItem
-from bot.views.render import Message
+from bot.views.card import card, plain_card
+from bot.views.figures import digest
+from bot.views.home import home
+from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, which_question
+from bot.views.lists import row as list_row
+from bot.views.page import PageContent, PageItem, outside_words, page_card
+from bot.views.render import Message, Renderer
+from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
+from core.digest import DigestBuilder
+from core.lists import PastDecision, page_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
-from tests.unit.bot.strategies import NOW
+from tests.unit.bot.strategies import NOW, record_of
 
 
 def judged(draft: Draft) -> Message:
@@ -111,3 +123,84 @@ def content(*items: PageItem, count: int | None = None, **more: Any) -> PageCont
     left = sum(each.state != "closed" for each in items)
     count = len(items) if count is None else count
     return PageContent(7, NOW, items, count, left if count == len(items) else count, **more)
+
+
+def drafts_of(record: Clarification) -> Iterator[Draft]:
+    """Every message about a question, as it stands."""
+    for verbosity in get_args(Verbosity):
+        yield card(record, verbosity=verbosity, posted_to_fallback="C0GOOD")
+    yield card(record, shrinks=True)
+    yield plain_card(record)
+    paged = about(record, state="live" if record.is_open else "closed")
+    yield from (page_card(content(paged)), page_card(content(paged, item(2, body=record.question))))
+    yield page_card(content(paged).bare())
+    yield listing("Open", page_of([list_row(record, Offer(answer=True), 1)], 1, 1), query="x")
+    yield choice_of("Open", [record], "")
+    if record.is_open:
+        yield notices.nudge(record, ["U0GOOD"])
+        yield notices.taken_over(record, "U0GOOD", None)
+        yield rollup([record], 3, NOW, record.asked.agent_name or record.from_)
+        yield which_question([record, record.model_copy(update={"id": "CLR-42-009"})], "1")
+    else:
+        yield notices.nudge_over(record, None)
+
+
+def windows_of(record: Clarification, renderer: Renderer = RENDERER) -> Iterator[dict[str, Any]]:
+    """The first pages of every window about a question, and its Home tab."""
+    for page in range(1, 4):
+        yield renderer.view(forms.full_view(record, page=page))
+    if record.is_open:
+        yield from (renderer.accept_modal(record, page) for page in range(1, 4))
+        yield renderer.answer_modal(record)
+        yield renderer.view(forms.plain_answer_modal(record))
+        yield renderer.view(rollup_modal(page_of([record], 1, 1)))
+    every = Admitted(frozenset({audience_of(record)}))
+    yield renderer.view(home(chosen(Snapshot(1, [record]), "U0GOOD", every, {})))
+
+
+def outside(record: Clarification) -> Iterator[str]:
+    """What pagers outside Slack say of a question."""
+    paged = about(record, state="live" if record.is_open else "closed")
+    yield from (*outside_words(content(paged)), *outside_words(content(paged, item(2))))
+
+
+def notice_drafts(said: str) -> Iterator[Draft]:
+    named = {"producer": {"agent_id": "planner", "agent_name": said}}
+    texts = dict.fromkeys(
+        ("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said
+    )
+    yield notices.error_notice(event("session.errored", **named, **texts))
+    yield notices.error_notice(event("session.errored", error_message=said))
+    yield notices.session_notice(event("session.completed", **named, output_summary=said))
+    yield notices.session_notice(
+        event("session.cancelled", **named, cancelled_by=said, cancellation_reason=said, summary_normal=said)
+    )
+    yield notices.generic_notice(event("custom.thing", **named, **{said: said}, session_id=said))
+    yield notices.generic_notice(event("custom.thing", summary_normal=said))
+    broken = {"question": said, "context": said, "choices": [said, {"label": said}]}
+    yield notices.generic_notice(event("awaiting.clarification", **named, **broken))
+    asks = {
+        "action": said,
+        "consequence": said,
+        "risk_level": said,
+        "reversibility": said,
+        "default_decision": said,
+    }
+    yield notices.generic_notice(event("awaiting.confirmation", **named, **asks, extra_context={said: said}))
+    handoff = notices.Handoff(said, said, said, "human", said, said, said)
+    yield notices.handoff_card(handoff, item())
+    yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
+    yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
+    past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
+    yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
+    yield counted(said)
+
+
+def counted(said: str) -> Draft:
+    figures = DigestBuilder(NOW - timedelta(days=1), NOW + timedelta(days=1))
+    figures.add(
+        record_of(question=said, topic=said[:200], producer={"agent_id": "planner", "agent_name": said}),
+        "route",
+    )
+    found = figures.result()
+    return digest(found, "The week", "UTC", counted=found.names(), shown=str)

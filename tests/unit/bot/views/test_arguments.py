@@ -19,6 +19,7 @@ from bot.views.arguments import (
     changed_in_all,
     editable,
     main_argument,
+    outline,
     read_changes,
 )
 from bot.views.card import shows_whole
@@ -28,9 +29,9 @@ from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from core.approvals import version_of
-from core.clarification import Answer, Clarification, Decider, Edit, round_with
+from core.clarification import Clarification, Edit, round_with
 from core.questions import NewQuestion, ask_of
-from core.transitions import amended, answered, opened
+from core.transitions import amended, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, words
@@ -225,6 +226,23 @@ def test_line_ends_of_windows_are_named_and_kept() -> None:
     assert (changed, errors) == ({"content": "@echo off\r\nset A=2\r\n"}, {})
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        ({}, ""),
+        ("word", "word"),
+        ({"a": 1, "b": True, "c": None, "d": []}, "a: 1\nb: yes\nc: (none)\nd: []"),
+        (["x", "y"], "- x\n- y"),
+        ({"k": "\u2067שלום\u2069"}, "k: \u2068שלום\u2069"),  # as an event of a right-to-left language has it
+        ([{"a": 1, "b": 2}, {"a": 3}], "-\n  a: 1\n  b: 2\n-\n  a: 3"),
+        ({"a": {"b": {"c": 1}}}, "a:\n  b:\n    c: 1"),
+    ],
+)
+def test_other_structured_content_reads_as_arguments_do(value: object, text: str) -> None:
+    assert outline(value) == text
+
+
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:
     lines = argument_words({"note": "fine\nto: bob", "tail": "\nto: bob", "to": "ann"}).split("\n")
     assert [each for each in lines if each.startswith("│ to:")] == ["│ to: ann"]
@@ -244,7 +262,6 @@ def test_changes_are_shown_with_whose_accept_they_undo() -> None:
     for said in (card.text, "\n".join(texts)):
         assert "Arguments edited by <@U0GOOD>; the approval of <@U0GOOD> no longer counts" in said
         assert "n: 1 → 2" in said
-    assert "no longer counts. Action: " in card.text
 
 
 def test_changes_within_an_argument_are_named_by_their_place() -> None:
@@ -508,21 +525,6 @@ def test_reminder_pages_and_pagers_outside_name_the_command() -> None:
         assert "command: rm -rf /srv/old" in said
     assert "<!channel>" not in reminder.text
     assert "<!channel>" not in RENDERER.message(page_card(many)).text
-
-
-@settings(max_examples=25, deadline=None)
-@given(arguments=ARGUMENTS, words_=words(4000))
-def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], words_: str) -> None:
-    record = asked(arguments)
-    decided = answered(
-        record, Answer("accept", "Accept", words_), Decider("user:x", "slack", "T1", "U0GOOD"), NOW
-    )
-    message = RENDERER.card(decided, shrinks=True)
-    judge_message(message)
-    (line,) = message.blocks
-    assert "<@U0GOOD>" in line["text"]["text"]
-    assert "\n" not in line["text"]["text"]
-    assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks
 
 
 def test_arguments_that_unfold_have_not_been_seen() -> None:

@@ -16,7 +16,7 @@ from bot.views.classic import classic
 from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.page import page_card
-from bot.views.wording import Verbosity, round_of
+from bot.views.wording import round_of
 from core.clarification import (
     Answer,
     Clarification,
@@ -191,10 +191,9 @@ CARDS = (
     # Where it stands, and whom it is put to.
     row(record_of(), blocks=["Posted here because <#C0GOOD> could not be used."], posted_to_fallback="C0GOOD"),
     row(record_of(), blocks=["Posted here instead of #general <!here>."], posted_to_fallback="#general <!here>"),
-    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001, producer: p):"]),
-    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001, producer: p):"],
-         hidden=[TOO]),
-    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001, producer: p):"]),
+    row(put_to("human"), "engineer asks · CLR-42-001", "Producer: p"),
+    row(put_to("architect"), "engineer asks architect · CLR-42-001", hidden=[TOO]),
+    row(put_to(" the\narchitect "), "asks the architect · CLR-42-001"),
     row(put_to("architect", HELD.partition(": ")[2]), HELD),
     *(row(put_to("architect"), TOO, asks_an_agent=True, verbosity=each) for each in ("terse", "normal", "detailed")),
     row(put_to("human"), hidden=["was asked too"], asks_an_agent=True),
@@ -218,8 +217,7 @@ CARDS = (
     row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
     row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
     # Answered: who, what, when, and where the reply stands.
-    row(ANSWERED, blocks=["Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered"],
-         aloud=["Answered: “Age 65 (standard)” by <@U0GOOD> on 24 May 2026, 14:23 UTC."], buttons=["View full"]),
+    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered", buttons=["View full"]),
     *(
         row(settled, words, buttons=["View full"])
         for state, note, words in REPLIED
@@ -253,11 +251,11 @@ def test_text_read_aloud_stands_alone() -> None:
     message = RENDERER.card(record)
     assert message.more == ()
     assert message.text == (
-        "retirement-planner asks (CLR-42-001, producer: p): “Which retirement age should I plan for?”\n"
-        "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
+        "retirement-planner asks · CLR-42-001.\n“Which retirement age should I plan for?”\n"
+        "Choices:\n│ 1. Age 60\n│ 2. Age 65 (standard)\n"
         "Context: Savings.\n"
-        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
-        "Reply with the number of a choice, like 1, or its label, or a number, like 1200 or 12.5. "
+        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”. Producer: p.\n"
+        "Or in this thread: reply with the number of a choice, like 1, or its label, or a number, like 1200 or 12.5. "
         "Start with note: to comment without answering."
     )
 
@@ -265,18 +263,18 @@ def test_text_read_aloud_stands_alone() -> None:
 def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
     message = RENDERER.card(kinds("yes_no", question=question, default_response="no"))
-    assert message.text.startswith("retirement-planner asks (CLR-42-001, producer: p):\n│ word0 word1")
-    assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
-    assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
+    assert message.text.startswith("retirement-planner asks · CLR-42-001.\n│ word0 word1")
+    assert "reply with yes or no. Start with note: to comment without answering." in message.text
+    assert message.text.endswith("\nThis is only the beginning. The full text is in the thread.")
     assert question in "".join(message.more).replace("│ ", "")
     assert "View full" in labels(message.blocks)
 
 
-def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
+def test_long_default_is_whole_in_the_text_and_in_full() -> None:
     default = " ".join(f"word{n}" for n in range(400))
     record = record_of(default_response=default)
     message = RENDERER.card(record)
-    assert default in "".join(message.more)
+    assert default in message.text
     assert "View full" in labels(message.blocks)
     expired = abandoned(record, "expired", NOW)
     assert labels(RENDERER.card(expired).blocks) == ["View full"]
@@ -407,12 +405,6 @@ def choices_offered(payload: Any) -> set[str]:
 
 
 @many
-@given(open_records(), VERBOSITY)
-def test_card_open_is_taken_by_slack_and_inert(record: Clarification, verbosity: Verbosity) -> None:
-    judge_message(RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD"))
-
-
-@many
 @given(settled_records(), st.booleans())
 def test_card_settled_is_taken_by_slack_inert_and_without_controls(
     record: Clarification, shrinks: bool
@@ -444,7 +436,8 @@ def test_choices_are_all_offered_and_readable_in_full(record: Clarification) -> 
 @many
 @given(open_records())
 def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarification) -> None:
-    message = RENDERER.card(record)
+    message = RENDERER.card(record, posted_to_fallback="C0GOOD")
+    judge_message(message)
     question = solid(inert.plain(record.question))
     on_card = numbered(
         [block for block in message.blocks if block["type"] in ("section", "rich_text", "table")]
@@ -477,7 +470,7 @@ def test_context_that_is_cut_unfolds_in_the_message_and_is_behind_view_full(mark
     older = classic(message.blocks)
     assert folds(older) == []
     begun = shown(older).replace("Step\n", "Step")
-    assert ("Step 0" in begun, "Step 59" in begun) == (True, False)
+    assert ["Step 0" in begun, "Step 30" in begun, "Step 59" in begun] == [True, False, True]
     for blocks in (message.blocks, older):
         assert "View full" in labels(blocks)
 

@@ -15,7 +15,6 @@ from bot.routing import audience_of
 from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
-from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.home import home
 from bot.views.lists import choice_of, rollup, which_question
@@ -179,22 +178,6 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
             assert "Click View full to see all of it" in message.text
             assert "View full" in labels(message.blocks)
     assert message.more == ()
-
-
-@many
-@given(consents(), words(5000), words(256))
-def test_settled_cards_and_modals_are_taken_by_slack(record: Clarification, why: str, who: str) -> None:
-    judge_view(RENDERER.answer_modal(record))
-    done = answered(record, Answer("reject", "Reject", why), Decider(who, "slack", "T1", "U0GOOD"), NOW)
-    for settled in (done, abandoned(record, "expired", NOW)):
-        message = RENDERER.card(settled)
-        judge_message(message)
-        assert {
-            Press.unpack(unseal(item["value"])[1]).verb for item in walk(message.blocks) if "value" in item
-        } <= {"view"}
-        full_text(settled)
-    judge_message(RENDERER.message(nudge(record, ["U0GOOD"])))
-    judge_message(RENDERER.message(rollup([record], 3, None, "p")))
 
 
 @pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])

@@ -99,7 +99,7 @@ def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
     message = judged(card(record, shrinks=shrinks))
     seen = shown(message.blocks)
     assert f"*{title}" in seen
-    assert message.text.startswith(title.replace("∗", "*"))
+    assert message.text.splitlines()[1].startswith(title)
     for part in kept:
         assert part in (re.sub("Reason: “([^”]*)”", r"Reason: \1", seen) if shrinks else seen)
         assert part in message.text
@@ -121,7 +121,7 @@ def test_page_of_a_decided_question_is_its_card(
     assert shown(page.blocks[:1]).endswith(f"was waiting · CLR-42-001 · {outcome}")
     same = [{**block, "block_id": ""} for block in own.blocks[1:]]
     assert [{**block, "block_id": ""} for block in page.blocks[1:-1]] == same
-    assert page.text.endswith(own.text)
+    assert page.text.partition("\n")[2] == own.text.partition("\n")[2]
     assert labels(page.blocks) == ["View full", "Go to the question"]
 
 
@@ -146,10 +146,10 @@ def test_lists_and_the_reminder_name_all_who_decided(
     over = judged(nudge_over(record, 1))
     line = judged(listing("Issue 42", page_of([row(record, Offer(), 0)], 1, 8), query="#42"))
     assert title in shown(over.blocks)
-    assert over.text.startswith(title.replace("∗", "*"))
+    assert over.text.startswith(title)
     lowered = title[0].lower() + title[1:]
     assert lowered in shown(line.blocks)
-    assert lowered.replace("∗", "*") in line.text
+    assert lowered in line.text
 
 
 @pytest.mark.parametrize(

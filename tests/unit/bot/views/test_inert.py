@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.views import inert
-from bot.views.inert import outline
 from tests.unit.bot.strategies import words
 
 FAMILY = "👩‍👩‍👧‍👦"
@@ -148,14 +147,21 @@ def test_date_has_a_fallback_in_utc() -> None:
     ("text", "shown"),
     [
         ("one\ntwo", "one\ntwo"),
-        ("\n".join(f"line {n}" for n in range(12)), "\n".join(f"line {n}" for n in range(12))),
-        ("\n".join(f"line {n}" for n in range(13)), "\n".join(f"line {n}" for n in range(10)) + "…"),
-        ("word " * 400, ("word " * 180).rstrip() + "…"),
-        ("\u2067" + "א" * 2000 + "\u2069", "\u2067" + "א" * 898 + "…\u2069"),
+        ("\n".join(f"line {n}" for n in range(15)), "\n".join(f"line {n}" for n in range(15))),
+        (
+            "\n".join(f"line {n}" for n in range(20)),
+            "\n".join(
+                [
+                    *(f"line {n}" for n in range(7)),
+                    "… 78 more characters, 10 more lines …",
+                    "line 17\nline 18\nline 19",
+                ]
+            ),
+        ),
     ],
 )
-def test_clip_rows_leaves_about_ten_rows(text: str, shown: str) -> None:
-    assert inert.clip_rows(text, 10) == shown
+def test_excerpt_takes_about_ten_rows(text: str, shown: str) -> None:
+    assert inert.excerpt(text, rows=10) == shown
 
 
 @pytest.mark.parametrize(
@@ -200,22 +206,6 @@ def test_cut_closes_what_it_tears(text: str, limit: int) -> None:
     assert inert.cleaned(cut) == cut, "an isolate without its end"
     if "ש" in cut:
         assert FSI in cut
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        ({}, ""),
-        ("word", "word"),
-        ({"a": 1, "b": True, "c": None, "d": []}, "a: 1\nb: yes\nc: (none)\nd: "),
-        (["x", "y"], "- x\n- y"),
-        ([{"a": 1, "b": 2}, {"a": 3}], "- a: 1, b: 2\n- a: 3"),
-        ({"a": {"b": {"c": 1}}}, "a:\n  b:\n    c: 1"),
-    ],
-)
-def test_outline_reads_as_lines(value: object, text: str) -> None:
-    assert outline(value, 3000) == text
 
 
 def test_direction_marks_are_shown_where_nothing_reads_from_right_to_left() -> None:

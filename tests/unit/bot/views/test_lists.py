@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from bot.views.blockkit import Draft
 from bot.views.codec import ListPress, Press, unseal
 from bot.views.lists import (
-    LINES,
     PAGE_SIZE,
     ROLLUP_PAGE,
     ListRow,
     Offer,
-    board,
     listing,
     rollup,
     rollup_modal,
@@ -27,7 +25,7 @@ from core.lists import Page, page_of
 from core.transitions import escalated, taken
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
+from tests.unit.bot.strategies import NOW, open_records, record_of
 from tests.unit.bot.views.kit import judged
 
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
@@ -40,7 +38,7 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
     assert "planner: 27 open questions" in message.text
     assert "24 May 2026, 14:22 UTC" in message.text
     assert "Question 5?" in shown(message.blocks)
-    assert "and 22 more." in message.text
+    assert "And 22 more." in message.text
     values = [Press.unpack(unseal(item["value"])[1]) for item in walk(message.blocks) if "value" in item]
     assert values[-1] == Press("list", "CLR-1-001", 1, "1")
 
@@ -88,16 +86,6 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]
 
 
-@settings(max_examples=6, deadline=None)
-@given(found=st.lists(open_records() | settled_records(), min_size=1, max_size=PAGE_SIZE), may=st.booleans())
-def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
-    rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
-
-    judge_message(
-        RENDERER.message(listing("Open", Page(tuple(rows), 1, 13, 99), query="", notes=["1 for you"]))
-    )
-
-
 def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     record = escalated(record_of(), "stale", "Nobody answered.", NOW)
     message = RENDERER.message(_one(record, Offer(answer=True, take=True, link=LINK)))
@@ -138,14 +126,6 @@ def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> 
     presses = [ListPress.unpack(unseal(each["value"])[1]) for each in buttons]
     assert all(press.arg == "#42" for press in presses)
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
-
-
-def test_board_of_many_lines_is_paged() -> None:
-    lines = [f"agent {n}" for n in range(LINES + 1)]
-    answer = board("Agents", page_of(lines, 7, LINES), str, query="agents", empty="")
-    assert "page 2 of 2" in answer.text
-    assert f"agent {LINES}" in answer.text
-    judge_message(RENDERER.message(answer))
 
 
 def _page(*rows: ListRow) -> Page[ListRow]:

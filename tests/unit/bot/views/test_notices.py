@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings
 
 from bot.views.blockkit import Draft
 from bot.views.notices import (
@@ -29,7 +27,7 @@ from bot.views.render import Message
 from core.clarification import Clarification
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, labels, shown
-from tests.unit.bot.strategies import NOW, open_records, record_of, words
+from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import event, judged
 
 LATER = NOW + timedelta(minutes=2)
@@ -66,7 +64,7 @@ def failed(**fields: Any) -> Draft:
          "Irreversible", "If no one decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
     ),
     (generic_notice(event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}])),
-     ["planner asks", "Which?", "value: a, label: Apple", "cannot be answered from Slack: reply_token missing"]),
+     ["planner asks", "Which?", "label: Apple", "cannot be answered from Slack: reply_token missing"]),
     (generic_notice(event("power.lost", summary_normal="On battery.")), ["planner reports agent.power.lost", "On battery."]),
     (generic_notice(event("power.lost", level=3, note="Low.", nested={"x": 1}, reply_token="rpl_secret")),
      ["level: 3", "note: Low."]),
@@ -123,7 +121,7 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
                 ToolLine("b", "error", "No input.", 421),
                 ToolLine("c", "success", "ok"),
             ],
-            "Tool b failed (421 ms): “No input.”\n2 tools done, the latest c: “ok”",
+            "Tool b failed (421 ms): “No input.”\n2 tools done, the latest c: “ok”.",
         ),
         (
             [ToolLine("a", "timeout", "", 600_000), ToolLine("b", "error", "No.")],
@@ -142,27 +140,6 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     listed = message.text.count("failed")
     assert f"{40 - listed} earlier failures are not listed." in message.text
     assert "tool39" in message.text
-
-
-@many
-@given(
-    st.sampled_from(["awaiting.confirmation", "awaiting.clarification", "handoff.requested", "x.y", "session.errored"]),
-    st.dictionaries(
-        st.sampled_from(
-            ["action", "consequence", "reason", "question", "summary_normal", "summary_detailed", "context",
-             "target_kind", "target_uri", "packaged_context", "extra_context", "choices", "error_message",
-             "error_category", "error_code", "error_uri", "remediation_hint", "risk_level", "timeout_seconds", "odd"]
-        ),
-        words(16_384) | st.integers() | st.none() | st.recursive(
-            words(300) | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(words(50), inner), max_leaves=20
-        ),
-    ),
-)  # fmt: skip
-def test_notices_of_any_event_are_taken_by_slack_and_inert(kind: str, fields: dict[str, Any]) -> None:
-    found = event(kind, **json.loads(json.dumps(fields)))
-    judged(generic_notice(found))
-    judged(error_notice(found))
-    judged(session_notice(found))
 
 
 def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
@@ -184,7 +161,7 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
             "At: queue://tax",
             "Urgency: medium",
             "clarify-bot does not forward this",
-            "tools: a, b",
+            "tools:\n  - a\n  - b",
             "open:\n  question: 401k?",
         ):
             assert said in each.replace("│ ", ""), said
@@ -222,17 +199,6 @@ def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
     assert "Too long to show here" in message.more[-1]
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.dictionaries(
-        st.sampled_from(["reason", "target_kind", "target_uri", "summary_normal"]), words(limit=200)
-    ),
-    words(limit=200),
-)
-def test_any_handoff_makes_a_message_that_slack_takes(fields: dict[str, str], packed: str) -> None:
-    card(handoff(**fields, packaged_context={packed: [packed, {packed: packed}]}))
-
-
 def said(record: Clarification, *answerers: str) -> Message:
     return judged(nudge(record, answerers))
 
@@ -251,9 +217,10 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     ):
         assert part in seen
     assert message.text.splitlines() == [
-        "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): “Which retirement age should I plan for?”",
-        "Answer by 24 May 2026, 14:27 UTC.",
-        "If no one answers, the agent uses its default: “65”.",
+        "retirement-planner is still waiting · CLR-42-001.",
+        "<@U0GOOD>",
+        "“Which retirement age should I plan for?”",
+        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",
     ]
     assert labels(message.blocks) == []
@@ -273,7 +240,7 @@ def test_nudge_calls_who_is_listed(answerers: tuple[str, ...], called: str) -> N
         b["text"]["text"] for b in message.blocks if b["type"] == "section" and b["text"]["type"] == "mrkdwn"
     ]
     assert live == ([called] if called else [])
-    assert message.text.startswith(f"{called} retirement-planner" if called else "retirement-planner")
+    assert f"\n{called}\n" in message.text if called else "<" not in message.text
 
 
 def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) -> None:
@@ -283,14 +250,8 @@ def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) ->
     assert message.more == ()
 
 
-@given(open_records())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_nudge_is_inert(record: Clarification) -> None:
-    said(record, "U0GOOD", "members")
-
-
 @pytest.mark.parametrize(
-    ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
+    ("count", "words"), [(1, "is still waiting · 1 question."), (12, "is still waiting · 12 questions.")]
 )
 def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
     message = judged(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
-from bot.views.page import ItemState, PageItem, outside_words, page_card
+from bot.views.page import LISTED, ItemState, PageItem, outside_words, page_card
 from core.clarification import Clarification
 from core.transitions import amended
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, record_of, words
+from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import about, content, item, judged, told_why
 
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -93,6 +90,15 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     assert labels(message.blocks)[:10] == ["Open"] * 10
 
 
+def test_page_about_many_at_length_lists_what_fits_and_counts_the_rest() -> None:
+    long = {"title": "& " * 60, "body": "& word " * 50, "since": NOW, "expires_at": NOW + timedelta(days=1)}
+    message = judged(page_card(content(*(item(n, **long) for n in range(1, LISTED + 1)))))
+    listed = labels(message.blocks).count("Open")
+    assert 0 < listed < LISTED
+    assert f"And {LISTED - listed} more." in message.text
+    assert message.more == ()
+
+
 @pytest.mark.parametrize(
     ("states", "note", "controls"),
     [(("taken", "taken"), " · claimed", CONTROLS[1:2]), (("taken", "live"), "", ["Take all", *CONTROLS[1:]])],
@@ -103,7 +109,6 @@ def test_page_about_many_offers_to_take_them_until_all_are_claimed(
     items = [item(n, state=state, who="U0GOOD") for n, state in enumerate(states, 1)]
     message = judged(page_card(content(*items)))
     assert message.text.startswith(f"Escalated: 2 waiting{note}.")
-    assert ("hand all of them" in message.text) == bool(note)
     assert labels(message.blocks) == ["Open", "Open", *controls]
 
 
@@ -133,22 +138,6 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
     judged(page_card(content(item(kind="escalated", record=record), covered=True)))
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    words(5000),
-    words(5000),
-    words(5000),
-    st.sampled_from(["live", "taken", "snoozed", "closed"]),
-    st.integers(1, 12),
-)
-def test_others_words_are_inert(title: str, reason: str, body: str, state: ItemState, count: int) -> None:
-    one = item(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
-    judged(page_card(content(one)))
-    judged(page_card(content(*(replace(one, incident=n) for n in range(min(count, 10))), count=count)))
-    judged(page_card(content(one).bare()))
-    outside_words(content(one))
 
 
 def test_hand_modal() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bot.views import card, figures, forms, home, lists, page, shifts, verify
 from bot.views.samples import samples
+from tests.kit.times import judge_times
 from workspace.rules import check_message, check_schema, check_view
 
 # These have no layout of their own.
@@ -18,7 +19,6 @@ LIKE_OTHERS = {
     "plain_card",  # what cannot be laid out
     "plain_answer_modal",
     "said",
-    "board",
     "choice_of",  # a listing
 }
 
@@ -28,6 +28,7 @@ def test_slack_takes_the_sample(name: str, made: dict[str, Any]) -> None:
     is_view = "type" in made
     assert (check_view(made) if is_view else check_message(made | {"text": name})) == []
     assert check_schema("view" if is_view else "message", made) == []
+    judge_times(made)
 
 
 def test_there_is_a_sample_of_every_kind() -> None:

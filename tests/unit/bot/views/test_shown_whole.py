@@ -188,9 +188,13 @@ def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
             yield f"{verbosity} card, classic", numbered(classic(card.blocks))
             yield f"{verbosity} card, aloud", unescape(card.text)
     paged = escalated(record, "stale", escalation_words(record, "stale"), NOW)
-    page = RENDERER.message(page_card(content(about(paged))))
+    page = RENDERER.message(page_card(content(about(paged), mentions=("U0GOOD",), note="Backup. " * 35)))
     if "clarify.accept" in actions(page.blocks):
         yield "page", numbered(page.blocks)
+        yield "page, aloud", unescape(page.text)
+    if shows_whole(paged):
+        yield "typed after a page", numbered(page.blocks)
+        yield "typed after a page, aloud", unescape(page.text)
     if shows_whole(record):
         yield "typed", unescape(RENDERER.card(record).text)
         yield "typed below the card", numbered(RENDERER.card(record).blocks)
@@ -320,11 +324,20 @@ SAME = "\n".join(f"line {n}" for n in range(9))
         {"x" * 160: "long name", "deep": {"a › b": {"c": [{"d": "e"}]}}},
         {"old": "a", "new": None},
         {"command": "ls" + " " * 90 + "; rm -rf ~", "note": "\u3164\U000e0041\u202e"},
+        {
+            f"long {n}": "word " * 160 for n in range(6)
+        },  # more than a text takes, though not more than blocks do
+        {"ampersands": "&" * 900},  # a text takes fewer, as they are escaped
     ],
     ids=lambda arguments: next(iter(arguments))[:20],
 )
 def test_these_arguments_are_shown_whole(arguments: dict[str, Any]) -> None:
     assert unseen(asked(arguments)) == {}
+
+
+@pytest.mark.parametrize("size", range(600, 760, 10))
+def test_near_what_a_page_takes_an_accept_in_words_counts_only_if_all_of_it_was_shown(size: int) -> None:
+    assert unseen(asked({f"a{n}": "x" * size for n in range(5)})) == {}
 
 
 @pytest.mark.parametrize("field", ["action", "consequence", "context", "question"])

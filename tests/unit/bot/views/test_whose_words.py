@@ -13,31 +13,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.home import Admitted, Snapshot, chosen
-from bot.routing import audience_of
 from bot.views import forms, notices
 from bot.views.blockkit import Draft
-from bot.views.card import card, plain_card
+from bot.views.card import card
 from bot.views.classic import classic
-from bot.views.figures import digest
-from bot.views.home import home
-from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, row, which_question
-from bot.views.page import outside_words, page_card
+from bot.views.page import page_card
 from bot.views.wording import whole_words
 from core.clarification import Answer, Approval, Clarification, Decider, Edit
-from core.digest import DigestBuilder
 from core.escalation import escalation_words
-from core.lists import PastDecision, page_of
 from core.names import is_bare
 from core.questions import NewQuestion, ask_of
 from core.transitions import abandoned, amended, answered, escalated, opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
 from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import about, content, event, item
+from tests.unit.bot.views.kit import about, content, drafts_of, judged, notice_drafts, outside, windows_of
 
 END = "zqx"
 LINES = (
@@ -118,6 +111,7 @@ FAIR = (
     "- ",
     " " * 60,
     "| a |",
+    "<!channel> <@U0EVE> <https://evil.example|here> & *b* :tada:",
 )
 
 
@@ -295,41 +289,25 @@ def variants(record: Clarification, said: str) -> Iterator[Clarification]:
 
 
 def judge_record(record: Clarification) -> None:
-    for verbosity in ("terse", "normal", "detailed"):
-        judge_draft(card(record, verbosity=verbosity))
-    judge_draft(card(record, shrinks=True))
-    judge_draft(plain_card(record))
-    paged = about(record, state="live" if record.is_open else "closed")
-    for draft in (page_card(content(paged)), page_card(content(paged, item(2, body=record.question)))):
+    for draft in drafts_of(record):
         judge_draft(draft)
-    for text in (*outside_words(content(paged)), *outside_words(content(paged, item(2)))):
+    for text in outside(record):
         judge(text_lines(text))
-    for page in range(1, 4):
-        judge(lines(RENDERER.view(forms.full_view(record, page=page))["blocks"]))
-    judge_draft(listing("Open", page_of([row(record, Offer(answer=True), 1)], 1, 1), query="x"))
-    judge_draft(choice_of("Open", [record], ""))
-    if record.is_open:
-        for page in range(1, 4):
-            judge(lines(RENDERER.accept_modal(record, page)["blocks"]))
-        judge(lines(RENDERER.answer_modal(record)["blocks"]))
-        judge(lines(RENDERER.view(forms.plain_answer_modal(record))["blocks"]))
-        judge_draft(notices.nudge(record, ["U0GOOD"]))
-        judge_draft(notices.taken_over(record, "U0GOOD", None))
-        judge_draft(rollup([record], 3, None, record.asked.agent_name or record.from_))
-        judge_draft(which_question([record, record.model_copy(update={"id": "CLR-42-009"})], "1"))
-        judge(lines(RENDERER.view(rollup_modal(page_of([record], 1, 1)))["blocks"]))
-    else:
-        judge_draft(notices.nudge_over(record, None))
-    tab = home(chosen(Snapshot(1, [record]), "U0GOOD", Admitted(frozenset({audience_of(record)})), {}))
-    judge(lines(RENDERER.view(tab)["blocks"]))
+    for view in windows_of(record):
+        judge(lines(view["blocks"]))
     if (wanted := record.current.confirmation) is not None:
         judge(line for each in whole_words(wanted, record.current.arguments) for line in text_lines(each))
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(MADE), hostile())
-def test_no_line_of_an_agent_passes_for_the_bots(make: Callable[[str], Clarification], said: str) -> None:
+def test_no_line_of_an_agent_passes_for_the_bots_and_slack_takes_all(
+    make: Callable[[str], Clarification], said: str
+) -> None:
     for record in variants(make(said), said):
         judge_record(record)
+        for draft in drafts_of(record):
+            judged(draft)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -346,45 +324,7 @@ def test_notices_mark_what_an_agent_wrote(line: str) -> None:
     for said in (f"{line} {END}", f"fine\n{line} {END}"):
         for draft in notice_drafts(said):
             judge_draft(draft)
-
-
-def notice_drafts(said: str) -> Iterator[Draft]:
-    named = {"producer": {"agent_id": "planner", "agent_name": said}}
-    texts = dict.fromkeys(
-        ("summary_normal", "error_message", "remediation_hint", "error_code", "error_category"), said
-    )
-    yield notices.error_notice(event("session.errored", **named, **texts))
-    yield notices.error_notice(event("session.errored", error_message=said))
-    yield notices.session_notice(event("session.completed", **named, output_summary=said))
-    yield notices.session_notice(
-        event("session.cancelled", **named, cancelled_by=said, cancellation_reason=said, summary_normal=said)
-    )
-    yield notices.generic_notice(event("custom.thing", **named, **{said: said}, session_id=said))
-    yield notices.generic_notice(event("custom.thing", summary_normal=said))
-    broken = {"question": said, "context": said, "choices": [said, {"label": said}]}
-    yield notices.generic_notice(event("awaiting.clarification", **named, **broken))
-    asks = {
-        "action": said,
-        "consequence": said,
-        "risk_level": said,
-        "reversibility": said,
-        "default_decision": said,
-    }
-    yield notices.generic_notice(event("awaiting.confirmation", **named, **asks, extra_context={said: said}))
-    handoff = notices.Handoff(said, said, said, "human", said, said, said)
-    yield notices.handoff_card(handoff, item())
-    yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
-    yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
-    past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
-    yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
-    yield counted(said)
-
-
-def counted(said: str) -> Draft:
-    figures = DigestBuilder(NOW - timedelta(days=1), NOW + timedelta(days=1))
-    figures.add(question(said), "route")
-    found = figures.result()
-    return digest(found, "The week", "UTC", counted=found.names(), shown=str)
+            judged(draft)
 
 
 @pytest.mark.parametrize(
@@ -477,14 +417,14 @@ def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
         record = asked({"question": "Which?"} | ({"agent": agent} if agent else {}))
         message = RENDERER.card(record)
         found = [line for line in lines(message.blocks) if line.startswith("Producer:")]
-        assert bool(found) is ("producer: p" in message.text)
+        assert bool(found) is ("Producer: p" in message.text)
         return "".join(found)
 
     assert said("Deployer") == "Producer: p"
     assert said(None) == ""
     named = record_of(producer={"agent_id": "planner", "agent_name": "Deployer"})
     named = amended(named, producer="CI")
-    assert "(CLR-42-001, producer: CI)" in RENDERER.card(named).text
+    assert "Producer: CI." in RENDERER.card(named).text
     assert said("P") == ""
     record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
     for shrinks in (False, True):
