@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
     from bot.callbacks import Callbacks
     from bot.github import GithubSync
-    from bot.web.server import ConnectionLimits, HttpServer
+    from bot.web.server import HttpServer
     from bot.webhooks import Webhooks
 
 _log = structlog.get_logger("clarify")
@@ -383,7 +383,7 @@ class Bot:
         Raises:
             ConfigurationError: the HTTP server cannot listen at its address.
         """
-        self._http = await self._listen()
+        self._http = self._listen()
         if leads := await self.store.lead(wait=False):
             await self._take_in_files()
         unreadable = await self._read_records()
@@ -726,15 +726,15 @@ class Bot:
         with suppress(SlackError):  # what it says is kept (`Availability.refused`)
             await self.slack_outage.probe()
 
-    async def _listen(self) -> HttpServer | None:
+    def _listen(self) -> HttpServer | None:
         """Returns the HTTP server, bound; None if its address is taken and nothing needs the server."""
-        from bot.web.server import ConnectionLimits, listen, raise_descriptor_limit
+        from bot.web.server import listen, most_connections
 
-        limits = ConnectionLimits.within(raise_descriptor_limit())
-        return await listen(self.http_app(limits), self.base.settings, limits)
+        connections = most_connections()
+        return listen(self.http_app(connections), self.base.settings, connections)
 
-    def http_app(self, limits: ConnectionLimits) -> FastAPI:
-        """Returns the HTTP server's app, with all routes."""
+    def http_app(self, connections: int) -> FastAPI:
+        """Returns the app of an HTTP server with at most so many connections, with all routes."""
         from bot.web.build import build
 
         return build(
@@ -749,7 +749,7 @@ class Bot:
             callbacks=self.callbacks,
             bridge=self.bridge,
             storage_trouble=self.store.trouble,
-            limits=limits,
+            connections=connections,
         )
 
     async def _is_well(self) -> bool:
