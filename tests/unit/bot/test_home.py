@@ -46,7 +46,7 @@ from core.lists import Decided, DecidedBy, page_of
 from core.router import Router
 from core.summary import summary_of
 from tests.kit.builders import ADE as ANSWERER
-from tests.kit.builders import NOW, ask, record
+from tests.kit.builders import NOW, ask, counted, record
 from tests.kit.clocks import START, ManualClock
 from tests.kit.ledgers import write_records
 from tests.unit.bot.judges import RENDERER
@@ -665,7 +665,7 @@ class Web(AsyncWebClient):
 async def test_publish_returns_its_outcome_and_counts_it() -> None:
     gateway = Gateway(Web(), "inst", Telemetry(ManualClock()))
     assert isinstance(await publish(gateway, ADE, {"type": "home", "blocks": []}), Unknown)
-    assert gateway.telemetry.deliveries == {("home", "unknown"): 1}
+    assert counted(gateway.telemetry.deliveries) == {("home", "unknown"): 1}
 
 
 async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
 from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pagers
 from bot.telemetry import Telemetry
+from tests.kit.builders import counted
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Receiver, receiving, settings
@@ -58,7 +59,7 @@ async def test_outside_send_arrives_as_plain_text(receiver: Receiver) -> None:
     await pager.send("PAGER_URL", "2 questions wait", words)
 
     (body,) = receiver.bodies
-    assert pager.telemetry.pages == {("outside", "sent"): 1}
+    assert counted(pager.telemetry.pages) == {("outside", "sent"): 1}
     assert (body["title"], body["message"], body["type"]) == ("2 questions wait", words, "warning")
 
 
@@ -79,7 +80,7 @@ async def test_outside_failure_is_told_and_counted_without_the_address(
     receiver.status = status
     pager = outside(url or address(receiver.port))
     assert problem in await problem_of(pager, variable)
-    assert pager.telemetry.pages == {("outside", "failed"): 1}
+    assert counted(pager.telemetry.pages) == {("outside", "failed"): 1}
 
 
 async def test_outside_several_addresses_all_have_to_take_it(receiver: Receiver) -> None:
