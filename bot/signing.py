@@ -29,9 +29,10 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
+from jwt.algorithms import OKPAlgorithm
+from jwt.utils import base64url_encode
 
 import clarify
 from bot.errors import ConfigurationError, StorageUnavailable
@@ -110,14 +111,9 @@ def pem_of(key: Ed25519PrivateKey) -> bytes:
 
 def jwk_of(key: Ed25519PublicKey) -> Jwk:
     """Returns a public key as a JWK (RFC 8037). `kid`: its thumbprint (RFC 7638)."""
-    x = _base64url(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-    required = {"crv": "Ed25519", "kty": "OKP", "x": x}
+    required = OKPAlgorithm.to_jwk(key, as_dict=True)
     thumbprint = hashlib.sha256(json.dumps(required, sort_keys=True, separators=(",", ":")).encode())
-    return {**required, "kid": _base64url(thumbprint.digest()), "alg": ALGORITHM, "use": "sig"}
-
-
-def _base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+    return {**required, "kid": base64url_encode(thumbprint.digest()).decode(), "alg": ALGORITHM, "use": "sig"}
 
 
 @dataclass(frozen=True, slots=True)
