@@ -19,7 +19,6 @@ from bot.producers.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
-from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
@@ -320,18 +319,7 @@ def _located(record: Clarification, response: Response) -> Shown:
 
 def _shown(record: Clarification) -> Shown:
     """Returns a record without its reply token, for callers."""
-    return Shown.model_validate(_without_halves(record_json(record)))
-
-
-def _without_halves(value: Any) -> Any:
-    """Replaces lone surrogates in all texts: other programs may write them into ledgers, and JSON cannot carry them."""
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, list):
-        return [_without_halves(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _without_halves(each) for key, each in value.items()}
-    return value
+    return Shown.model_validate(record_json(record))
 
 
 async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery, step: Step) -> ClarificationPage:

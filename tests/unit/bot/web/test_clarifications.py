@@ -397,14 +397,6 @@ async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
     assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], ["CLR-7-001"])
 
 
-async def test_foreign_records_can_be_sent(world: World) -> None:
-    """Another implementation's half character, and its own fields, do not break the answer."""
-    await world.ask()
-    change_record(world.folder, 42, lambda raw: raw["thread"][0].update(body="Which \ud800 database?"))
-    answer = await world.client.get(f"/clarifications/{ID}")
-    assert (answer.status_code, answer.json()["question"]) == (200, "Which \ufffd database?")
-
-
 async def test_nobody_answers_over_http(world: World) -> None:
     await world.ask()
     for method, path in (("POST", f"/clarifications/{ID}/answer"), ("PUT", f"/clarifications/{ID}")):
