@@ -63,22 +63,12 @@ Part = Table | Cell | str
 
 
 class Output:
-    """`json`: whether the caller wants JSON. `terminal`: whether a person reads it (None: if `stdout` is a terminal)."""
+    """`json`: whether the caller wants JSON. `terminal`: whether a person reads it."""
 
-    def __init__(
-        self,
-        *,
-        json: bool,
-        stdout: IO[str] | None = None,
-        stderr: IO[str] | None = None,
-        terminal: bool | None = None,
-        width: int | None = None,
-    ) -> None:
+    def __init__(self, *, json: bool) -> None:
         self.json = json
-        self._stdout = stdout or sys.stdout
-        self._stderr = stderr or sys.stderr
-        self._width = width
-        self.terminal = self._stdout.isatty() if terminal is None else terminal
+        self._stdout, self._stderr = sys.stdout, sys.stderr
+        self.terminal = self._stdout.isatty()
 
     def show(self, data: object, *parts: Part) -> None:
         """Print `data` with --json, else `parts`: tables, lines, or cells that differ in a pipe."""
@@ -128,7 +118,6 @@ class Output:
 
         return Console(
             file=self._stdout,
-            width=self._width,
             markup=False,
             emoji=False,
             highlight=False,
