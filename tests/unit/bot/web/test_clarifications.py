@@ -341,33 +341,6 @@ async def test_producers_see_their_own_sessions_and_what_agents_asked(world: Wor
     assert "t1" not in json.dumps(listed)
 
 
-async def test_roles_are_bound_to_producers(ledger: DatabaseLedger, tmp_path: Path) -> None:
-    speakers = {"planner": Speaker("planner", ("engineer",)), "other": Speaker("other", ("Architect", "w*"))}
-    async with opened(ledger, tmp_path, speakers=speakers) as world:
-        other = {"Authorization": "Bearer t-other"}
-        refused = await world.ask(other)
-        assert (refused.status_code, refused.json()["error"], refused.json()["field"]) == (
-            403,
-            "OTHER_AGENT",
-            "from",
-        )
-        assert issues_in(world.folder / "clarify.db") == []
-        assert (await world.ask()).status_code == 201
-        assert (
-            await world.ask(other, **{"from": "writer", "blocking": False, "issue": 43})
-        ).status_code == 201
-        await world.answer(ID)
-        for headers in (None, other):  # engineer asked, architect was asked
-            seen = await world.client.get(f"/clarifications/{ID}", headers=headers)
-            assert seen.status_code == 200
-        hidden = await world.client.get("/clarifications/CLR-43-001")  # of writer and architect
-        assert (hidden.status_code, hidden.json()["error"]) == (404, "NOT_FOUND")
-        asked = await world.client.post("/clarifications/CLR-43-001/follow-up", json={"question": "And?"})
-        assert asked.status_code == 404
-        listed = (await world.client.get("/clarifications")).json()["clarifications"]
-        assert [each["id"] for each in listed] == [ID]
-
-
 async def test_list_goes_page_by_page(world: World) -> None:
     for issue in (42, 9, 42, 100):
         await world.ask(issue=issue, topic=f"t{issue}")
