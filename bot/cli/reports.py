@@ -26,6 +26,8 @@ from core.digest import NO_APPROVALS, Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
 from core.ledger import Ledger
 
+_BARS = {"answered": "█", "open": "▒", "closed": "░"}
+_LONGEST_BAR = 30  # characters
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -160,7 +162,7 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
         ],
         "days": [
             {"first": each.first.isoformat(), "days": each.days}
-            | {"answered": each.answered, "open": each.open, "closed": each.closed}
+            | {name: getattr(each, name) for name in _BARS}
             for each in digest.stretches
         ],
         "routes": [{"name": each.name, "asked": each.asked, **_speed(each)} for each in digest.routes],
@@ -181,27 +183,44 @@ def digest_parts(digest: Digest, period: Period) -> list[Part]:
         Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
         *_days(digest),
         *(_names(title, counts) for title, counts in digest.names() if counts),
-        *(_shares(title, rows) for title, rows in digest.shares()),
+        *(_shares(digest, title, rows) for title, rows in digest.shares()),
     ]
 
 
 def _days(digest: Digest) -> list[Part]:
-    """Returns the questions of each day or stretch of days, if there are any."""
+    """Returns the questions a day with bars, if there are any."""
     if not digest.stretches:
         return []
-    rows: list[list[str | Cell]] = [
-        [Cell(each.first.isoformat(), f"Questions of {each.first.isoformat()}"), each.words]
-        for each in digest.stretches
-    ]
+    most = max(each.answered + each.open + each.closed for each in digest.stretches)
+    rows: list[list[str | Cell]] = []
+    for each in digest.stretches:
+        bar = "".join(
+            _bar(getattr(each, name), max(most, _LONGEST_BAR), mark) for name, mark in _BARS.items()
+        )
+        day = each.first.isoformat()
+        rows.append([Cell(day, f"Questions of {day}"), Cell(f"{bar} {each.words}".strip(), each.words)])
     length = digest.stretches[0].days
     title = "Day (UTC)" if length == 1 else f"{length} days from (UTC)"
-    return [Table((Column(title, whole=True), Column("Questions")), rows)]
+    legend = ", ".join(f"{mark} {name}" for name, mark in _BARS.items())
+    return [Table((Column(title, whole=True), Column(f"Questions: {legend}")), rows)]
 
 
-def _shares(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Returns the figures of routes or of people."""
-    shown: list[list[str | Cell]] = [[Cell(name, f"{title}: {name}"), words] for name, words in rows]
-    return Table((Column(title), Column("Figures")), shown)
+def _shares(digest: Digest, title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    """Returns the figures of routes, with bars for their times to answer, or of people."""
+    bars = [""] * len(rows)
+    if title == "By route":
+        medians = [each.median.total_seconds() if each.median is not None else 0.0 for each in digest.routes]
+        bars = [_bar(seconds, max(medians), "█") for seconds in medians]
+    shown: list[list[str | Cell]] = [
+        [Cell(name, f"{title}: {name}"), Cell(f"{bar} {words}".strip(), words)]
+        for (name, words), bar in zip(rows, bars, strict=True)
+    ]
+    return Table((Column(title), Column("Median time to answer" if any(bars) else "Figures")), shown)
+
+
+def _bar(value: float, most: float, mark: str) -> str:
+    """Returns a bar, in proportion to `most`; a value above 0 has at least one mark."""
+    return mark * (max(1, round(value / most * _LONGEST_BAR)) if value > 0 else 0)
 
 
 def _title(period: Period) -> Cell:

@@ -3,16 +3,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import stat
-from datetime import UTC, datetime
+import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from bot.cli.output import Output
+from bot.cli.reports import digest_parts, period_of
 from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso
+from core.digest import Digest, DigestBuilder, Share, Stretch
 from core.ledgerformat import read_item
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
@@ -282,7 +288,7 @@ def test_digest_tells_of_each_route_and_person(prompt: Prompt) -> None:
     assert figures["people"] == [{"name": "user:slack/T1/U1", "answers": 1, "medianSeconds": 600.0}]
 
 
-def test_digest_has_the_questions_of_each_day(prompt: Prompt) -> None:
+def test_digest_draws_bars_of_the_same_figures(prompt: Prompt) -> None:
     asked = prompt.ask(42, "engineer", "architect", "OAuth")
     prompt.later(minutes=10)
     prompt.answer(asked, "PKCE", FOLAKE)
@@ -298,6 +304,41 @@ def test_digest_has_the_questions_of_each_day(prompt: Prompt) -> None:
     lines = prompt("digest", "3d").out.splitlines()
     assert f"Questions of {today['first']}\t1 answered, 3 open" in lines
     assert f"Questions of {days[0]['first']}\tnone" in lines
+    assert not set("█▒░") & set("".join(lines)), "bars are for a terminal"
+
+
+def on_a_terminal(patch: pytest.MonkeyPatch, digest: Digest) -> list[str]:
+    stream = io.StringIO()
+    patch.setattr(stream, "isatty", lambda: True)
+    patch.setattr(sys, "stdout", stream)
+    patch.setenv("COLUMNS", "100")
+    parts = digest_parts(digest, period_of("7d", datetime(2026, 11, 22, tzinfo=UTC)))
+    Output(json=False).show(None, *parts)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+    return [" ".join(line.split()) for line in plain.splitlines()]
+
+
+def test_digest_on_a_terminal_has_bars_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = date(2026, 11, 20)
+    stretches = (
+        Stretch(first, 1, 1, 1, 1),
+        Stretch(first + timedelta(1), 1),
+        Stretch(first + timedelta(2), 1, 60),
+    )
+    times = tuple(
+        Share(name, 3, 1, median)
+        for name, median in (("*", timedelta(hours=2)), ("eng*", timedelta(hours=1)), ("idle", None))
+    )
+    digest = replace(DigestBuilder().result(), stretches=stretches, routes=times)
+    lines = on_a_terminal(monkeypatch, digest)
+    assert "2026-11-20 █▒░ 1 answered, 1 open, 1 closed without an answer" in lines
+    assert "2026-11-21 none" in lines
+    assert f"2026-11-22 {'█' * 30} 60 answered" in lines
+    assert f"all others {'█' * 30} 3 asked, 1 answer, median 2 hours" in lines
+    assert f"eng* {'█' * 15} 3 asked, 1 answer, median 1 hour" in lines
+    assert "idle 3 asked, no answer" in lines
+    long = on_a_terminal(monkeypatch, replace(digest, stretches=(Stretch(first, 7, 1), Stretch(first, 7))))
+    assert "7 days from (UTC) Questions: █ answered, ▒ open, ░ closed" in long
 
 
 def test_digest_counts_approvals(prompt: Prompt) -> None:
