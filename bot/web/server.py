@@ -40,7 +40,7 @@ _ABOUT = """Ask people in Slack with `POST /questions`; MCP clients connect to `
 push their events, and health and metrics for operators.
 
 Send the bearer token of your producer; processes on this machine may call without one. Every error is JSON: `error`,
-`message`, and `field` if one is at fault. A body can be up to 1 MiB.
+`message`, and `field` if one is at fault; only a 503 for too many requests at once is plain text. A body can be up to 1 MiB.
 """
 _DESCRIPTORS = 4096
 
@@ -149,9 +149,8 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Ends as soon as the server is to stop; uvicorn's own polls ten times a second."""
-        while not (
-            await self.on_tick(0) or self._stopping.is_set()
-        ):  # the first also updates the Date header
+        # `on_tick` also updates the Date header.
+        while not (await self.on_tick(0) or self._stopping.is_set()):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._stopping.wait()
@@ -192,8 +191,7 @@ class _Connection(H11Protocol):
         self.heard = self.loop.time()
         if len(self.connections) > self.limit_concurrency * 3 // 4:
             others = (each for each in self.connections if isinstance(each, _Connection) and each is not self)
-            silent = [each for each in others if each.is_silent]
-            if silent:
+            if silent := [each for each in others if each.is_silent]:
                 min(silent, key=lambda each: each.heard).transport.abort()
 
     def data_received(self, data: bytes) -> None:
