@@ -122,7 +122,7 @@ class RequestUrl:
 
     @property
     def since(self) -> datetime:
-        """Since when `connected` is what it is."""
+        """When `connected` last changed."""
         return self._since
 
     async def start(self, handle: Callable[[Envelope], Awaitable[Json | None]]) -> None:
