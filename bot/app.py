@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from bot.callbacks import Callbacks
-    from bot.web.server import ConnectionLimits, HttpServer
+    from bot.web.server import HttpServer
 
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
@@ -386,7 +386,7 @@ class Bot:
         Raises:
             ConfigurationError: the HTTP server cannot listen at its address.
         """
-        self._http = await self._listen()
+        self._http = self._listen()
         if leads := await self.store.lead(wait=False):
             await self._take_in_files()
         await self._read_records()
@@ -731,15 +731,15 @@ class Bot:
         with suppress(SlackError):  # what it says is kept (`Availability.refused`)
             await self.slack_outage.probe()
 
-    async def _listen(self) -> HttpServer | None:
+    def _listen(self) -> HttpServer | None:
         """Returns the HTTP server, bound; None if its address is taken and nothing needs the server."""
-        from bot.web.server import ConnectionLimits, listen, raise_descriptor_limit
+        from bot.web.server import listen, most_connections
 
-        limits = ConnectionLimits.within(raise_descriptor_limit())
-        return await listen(self.http_app(limits), self.base.settings, limits)
+        connections = most_connections()
+        return listen(self.http_app(connections), self.base.settings, connections)
 
-    def http_app(self, limits: ConnectionLimits) -> FastAPI:
-        """Returns the HTTP server's app, with all routes."""
+    def http_app(self, connections: int) -> FastAPI:
+        """Returns the app of an HTTP server with at most so many connections, with all routes."""
         from bot.web.build import build
 
         return build(
@@ -755,7 +755,7 @@ class Bot:
             callbacks=self.callbacks,
             bridge=self.bridge,
             storage_trouble=self.store.trouble,
-            limits=limits,
+            connections=connections,
         )
 
     async def _is_well(self) -> bool:

@@ -134,7 +134,7 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
         return
     subject, http = "http.listen", settings.http
     try:
-        sockets = await bind(http.host, http.port)
+        bind(http.host, http.port).close()
     except (AddressInUseError, ConfigurationError) as error:
         text = str(error).removeprefix(f"{subject}: ")
         if settings.must_listen:
@@ -143,8 +143,6 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
             text = f"{text}: /readyz and /metrics will be unavailable; nothing else needs it"
             yield right(subject, text, "change http.listen")
         return
-    for each in sockets:
-        each.close()
     yield right(subject, f"{http.listen} is free")
 
 

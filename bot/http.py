@@ -25,7 +25,6 @@ from urllib.parse import quote
 import aiohttp
 import certifi
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.connector import Connection
 from yarl import URL
 
 from bot.errors import NotLeading
@@ -35,7 +34,6 @@ CONNECT_TIMEOUT = 5.0  # less than ANSWER_TIMEOUT, so that a timeout shows wheth
 ANSWER_TIMEOUT = 10.0
 MAX_BODY = 64 * 1024
 _MAX_HEADER = 32 * 1024  # bytes of one header: a login page's policy may be long
-_MOST_INTERIM = 10  # answers before the one that counts
 _KEEPALIVE_EXPIRY = 30.0
 _MOST_CONNECTIONS = 20
 _TORN = "the connection ended in mid-answer, or what came is not HTTP"
@@ -199,7 +197,6 @@ class HttpClient:
         )
         return aiohttp.ClientSession(
             connector=connector,
-            response_class=_Response,
             headers=self._headers,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -207,28 +204,6 @@ class HttpClient:
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
         )
-
-
-class _Response(aiohttp.ClientResponse):
-    """An answer after a few interim ones (1xx). aiohttp reads those for as long as they come, and nothing else meanwhile."""
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        protocol = connection.protocol
-        if protocol is None:
-            raise aiohttp.ServerDisconnectedError
-        read, left = protocol.read, iter(range(_MOST_INTERIM))
-
-        async def bounded() -> Any:
-            found = await read()
-            if found[0].code < 200 and next(left, None) is None:
-                raise aiohttp.ServerDisconnectedError
-            return found
-
-        protocol.read = bounded  # type: ignore[method-assign]
-        try:
-            return await super().start(connection)
-        finally:
-            protocol.read = read  # type: ignore[method-assign]
 
 
 class _Resolver(AbstractResolver):

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from itertools import accumulate
 from json import JSONEncoder
 from pathlib import PurePath
 from traceback import walk_tb
@@ -138,13 +137,10 @@ class QueuedHandler(logging.Handler):
     """Formats lines and writes them to a file descriptor in its own thread. A slow log reader never blocks the bot.
 
     A call only captures values. The thread wakes up for the first line, waits for those that follow, and writes all at
-    once. A line of level WARNING or higher, and those before it, are written without that wait.
+    once: `logging.handlers.QueueListener` would wake up for each.
 
     Lines are dropped and counted if too many are queued, or no one reads them. Once lines can be written again, one of
     them says how many are missing. At exit, `flush` waits only briefly.
-
-    The thread is woken through a `SimpleQueue`, not a lock: a finalizer may log a line in the middle of another call,
-    and would deadlock on its own lock.
     """
 
     def __init__(
@@ -164,13 +160,11 @@ class QueuedHandler(logging.Handler):
         self._pause = pause
         self._events: deque[EventDict | threading.Event] = deque()
         self._is_called = False  # the thread was woken, and has not emptied the queue yet
+        # No lock: a finalizer may log a line in the middle of another call, and would deadlock on its own lock.
         self._call: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # The first two are changed by callers, who hold the handler's lock; the others by the thread.
-        self._accepted = self._refused = 0
-        self._handled = self._lost = self._reported = 0
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
+        self._refused = 0  # changed by callers, who hold the handler's lock; the others by the thread
+        self._lost = self._reported = 0
+        threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -178,19 +172,15 @@ class QueuedHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - as in every logging handler, its errors are not the caller's
             self._refused += 1
             return
-        if self._accepted - self._handled >= self._room:
+        if len(self._events) >= self._room:
             self._refused += 1
-            return
-        self._accepted += 1
-        self._put(event)
-        if record.levelno >= logging.WARNING:
-            self._hurry_up()
+        else:
+            self._put(event)
 
     def flush(self) -> None:
         """Waits until all lines are written, at most `patience` seconds."""
         written = threading.Event()
         self._put(written)
-        self._hurry_up()
         written.wait(self._patience)
 
     @property
@@ -209,15 +199,10 @@ class QueuedHandler(logging.Handler):
             self._is_called = True
             self._call.put(None)
 
-    def _hurry_up(self) -> None:
-        if self._hurry.empty():
-            self._hurry.put(None)
-
     def _run(self) -> None:
         while True:
             self._call.get()
-            with suppress(queue.Empty):
-                self._hurry.get(timeout=self._pause)
+            time.sleep(self._pause)
             self._is_called = False
             batch = [self._events.popleft() for _ in range(len(self._events))]
             self._write([each for each in batch if not isinstance(each, threading.Event)])
@@ -227,16 +212,14 @@ class QueuedHandler(logging.Handler):
 
     def _write(self, events: list[EventDict]) -> None:
         """Writes all events with one call, and counts lost lines."""
-        content = [line for each in events if (line := self._encoded(each))]
-        lines, missing = len(content), self.missing
-        if missing:
-            content.append(self._encoded(_dropped_event(missing)))
-        written = _write_all(self._descriptor, b"".join(content))
-        self._handled += len(events)
-        whole = sum(end <= written for end in accumulate(map(len, content)))
-        self._lost += max(0, lines - whole)
-        if whole > lines:
+        content = b"".join(map(self._encoded, events))
+        if missing := self.missing:
+            content += self._encoded(_dropped_event(missing))
+        written = _write_all(self._descriptor, content)
+        if written == len(content):
             self._reported += missing
+        else:
+            self._lost += content.count(b"\n", written) - bool(missing)
 
     def _encoded(self, event: EventDict) -> bytes:
         """Returns an event's line, or nothing if formatting fails."""

@@ -745,7 +745,7 @@ class SlackClient(AsyncWebClient):
             if code in _DISOWNED:
                 self._availability.refused = code
             if _status(error) == 429 or code in _LIMITED:
-                self._telemetry.rate_limited[api_method] += 1
+                self._telemetry.rate_limited.labels(api_method).inc()
             if code is not None and _status(error) < 500:
                 self._availability.answered()
             else:  # the error came from something in front of Slack

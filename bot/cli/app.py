@@ -78,10 +78,6 @@ RoleOption = Annotated[
 ]
 
 
-class KeyAction(StrEnum):
-    rotate = "rotate"
-
-
 class StatusName(StrEnum):
     """`core.clarification.Status` as an enum, since typer does not support literals in lists."""
 
@@ -239,7 +235,7 @@ def check(config: ConfigOption = None) -> None:
 @app.command(rich_help_panel=_KEPT)
 def keys(
     action: Annotated[
-        KeyAction | None,
+        Literal["rotate"] | None,
         typer.Argument(
             metavar="[rotate]",
             help="Make the next key instead, announced in the log by the old one. It takes the key file's place, or, with "

@@ -17,7 +17,7 @@ from bot.views.records import record_json
 from bot.views.wording import round_of
 from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput, NotFound, RecordUnreadable
-from core.ledger import Contents, Ledger
+from core.ledger import Contents
 from core.lists import is_late, order
 from core.records import Raw
 
@@ -56,7 +56,7 @@ async def some(
 async def stale(shell: Shell) -> None:
     """List overdue questions: late, reminded or escalated."""
     now = shell.clock.now()
-    found, problems = await everywhere(shell, is_open)
+    found, problems = await everywhere(shell, lambda record: record.is_open)
     late = [record for record in found if is_late(record, now)]
     await _tell(shell, late, problems, "Nothing is overdue or escalated.")
 
@@ -71,7 +71,7 @@ async def mine(shell: Shell, role: str | None) -> None:
             return agent_key(record.to) == agent_key(wanted)
         return record.status == "escalated" or agent_key(record.to) not in agents
 
-    found, problems = await everywhere(shell, is_open)
+    found, problems = await everywhere(shell, lambda record: record.is_open)
     whom = f"for {wanted}" if wanted is not None else "for you"
     await _tell(shell, [record for record in found if waits(record)], problems, f"Nothing is waiting {whom}.")
 
@@ -83,7 +83,7 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
     now = shell.clock.now
     if not wait and (issue := issue_of(name)) is not None:
         records = await of_issue(shell, issue)
-        tampered = await tampered_of(shell.ledger, records)
+        tampered = await shell.ledger.tampered_among(records)
         data = {"issueNumber": issue, "clarifications": _as_json(records, tampered)}
         shell.out.show(
             data,
@@ -95,14 +95,9 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
         record = await answered(shell, await one(shell, name), seconds)
     else:
         record = await by_id(shell, name)
-    tampered = await tampered_of(shell.ledger, [record])
+    tampered = await shell.ledger.tampered_among([record])
     (data,) = _as_json([record], tampered)
     shell.out.show(data, *whole(record, now(), is_tampered=bool(tampered)))
-
-
-async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
-    """Returns the ids of records that do not agree with their receipts."""
-    return await ledger.tampered_among(records)
 
 
 def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> list[Raw]:
@@ -112,7 +107,7 @@ def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> lis
 async def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
     # Escalated ones first; closed ones come last.
     records.sort(key=lambda each: (each.status != "escalated", order(each)))
-    tampered = await tampered_of(shell.ledger, records)
+    tampered = await shell.ledger.tampered_among(records)
     rows = [row_of(round_of(each), is_tampered=each.id in tampered) for each in records]
     shell.out.show(_as_json(records, tampered), table(rows, shell.clock.now(), empty))
     shell.tell_problems(problems)
@@ -184,10 +179,6 @@ async def everywhere(
             found.append(record)
 
     return found, await each_record(shell.ledger.every(issue=issue, waiting=waiting), take)
-
-
-def is_open(record: Clarification) -> bool:
-    return record.is_open
 
 
 async def each_record(every: AsyncGenerator[Contents], take: Callable[[Clarification], object]) -> list[str]:

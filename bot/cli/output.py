@@ -8,11 +8,11 @@ from __future__ import annotations
 import json as jsonlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
@@ -20,13 +20,12 @@ from uuid import uuid4
 
 from bot.errors import ClarifyBotError
 from bot.views import inert
-from core.files import reason
+from core.files import reason, sync
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-_NARROWEST = 16  # characters for each column that wraps; with less, rows become blocks
 # Legal in JSON, but terminals obey them or cannot show them.
 _LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -64,22 +63,12 @@ Part = Table | Cell | str
 
 
 class Output:
-    """`json`: whether the caller wants JSON. `terminal`: whether a person reads it (None: if `stdout` is a terminal)."""
+    """`json`: whether the caller wants JSON. `terminal`: whether a person reads it."""
 
-    def __init__(
-        self,
-        *,
-        json: bool,
-        stdout: IO[str] | None = None,
-        stderr: IO[str] | None = None,
-        terminal: bool | None = None,
-        width: int | None = None,
-    ) -> None:
+    def __init__(self, *, json: bool) -> None:
         self.json = json
-        self._stdout = stdout or sys.stdout
-        self._stderr = stderr or sys.stderr
-        self._width = width
-        self.terminal = self._stdout.isatty() if terminal is None else terminal
+        self._stdout, self._stderr = sys.stdout, sys.stderr
+        self.terminal = self._stdout.isatty()
 
     def show(self, data: object, *parts: Part) -> None:
         """Print `data` with --json, else `parts`: tables, lines, or cells that differ in a pipe."""
@@ -89,7 +78,7 @@ class Output:
             console = self._console()
             with console.capture() as drawn:
                 for part in parts:
-                    console.print(_drawn(part, console.width), soft_wrap=not isinstance(part, Table))
+                    console.print(_drawn(part), soft_wrap=not isinstance(part, Table))
             self._write(self._stdout, drawn.get(), end="")
         else:
             for part in parts:
@@ -129,7 +118,6 @@ class Output:
 
         return Console(
             file=self._stdout,
-            width=self._width,
             markup=False,
             emoji=False,
             highlight=False,
@@ -162,30 +150,18 @@ def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yields a stream for the new content of `path`, which replaces it only if the block succeeds.
-
-    Blocking. Only the owner can read a new file. An existing file keeps its mode, and a link to it stays. A device or a
-    pipe is written to directly.
+    """Yields a stream for the new content of `path`, which replaces it only if the block succeeds. Only the owner can read it.
 
     Raises:
         ClarifyBotError: the disk refused.
     """
+    draft = path.with_name(f".{path.name[:200]}.{uuid4().hex}")
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as stream:
-                yield stream
-            return
-        target = path.resolve()
-        draft = target.with_name(f".{target.name[:200]}.{uuid4().hex}")
         try:
-            made = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            with os.fdopen(made, "wb") as stream:
-                with suppress(FileNotFoundError):
-                    os.fchmod(stream.fileno(), stat.S_IMODE(target.stat().st_mode))
+            with open(draft, "xb", opener=partial(os.open, mode=0o600)) as stream:
                 yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            draft.replace(target)
+            sync(draft)
+            draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
@@ -200,13 +176,13 @@ def _finite(data: object) -> object:
     return None if isinstance(data, float) and not isfinite(data) else data
 
 
-def _drawn(part: Part, width: int) -> RenderableType:
+def _drawn(part: Part) -> RenderableType:
     """Returns one part for rich."""
     if not isinstance(part, Table):
         return _text(_cell(part), inert.plain)
     if not part.rows:
         return _text(Cell(part.empty), inert.plain)
-    return _table(part) if _fits(part, width) else _blocks(part)
+    return _table(part)
 
 
 def _table(table: Table) -> RenderableType:
@@ -219,36 +195,6 @@ def _table(table: Table) -> RenderableType:
     for row in table.rows:
         drawn.add_row(*(_text(_cell(each), inert.plain) for each in row))
     return drawn
-
-
-def _fits(table: Table, width: int) -> bool:
-    """Whether no short value is cut, and the other columns are wide enough."""
-    from rich.cells import cell_len  # noqa: PLC0415
-
-    needed = 0
-    for number, column in enumerate(table.columns):
-        longest = max(
-            [column.name, *(inert.line(_cell(row[number]).text) for row in table.rows)], key=cell_len
-        )
-        needed += cell_len(longest) if column.whole else min(_NARROWEST, cell_len(longest))
-    return needed + 2 * len(table.columns) <= width
-
-
-def _blocks(table: Table) -> RenderableType:
-    """Returns each row as lines of "column: value", for a terminal that is too narrow for a table."""
-    from rich.console import Group  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    def block(row: Sequence[str | Cell]) -> list[Text]:
-        named = zip(table.columns, (_cell(each) for each in row), strict=True)
-        lines = [
-            Text.assemble((f"{column.name}: ", "dim"), _text(each, inert.line))
-            for column, each in named
-            if each.text
-        ]
-        return [*lines, Text()]
-
-    return Group(*(text for row in table.rows for text in block(row)))
 
 
 def _text(shown: Cell, clean: Callable[[str], str]) -> Text:

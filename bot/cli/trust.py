@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clarify
 from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact
+from bot.cli.running import database_url
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.decisions.keys import NotStartedYet, announce
-from bot.errors import StorageError
+from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
@@ -102,7 +103,7 @@ def rotate_key(out: Output, config: Path | None) -> None:
     try:
         with nullcontext() if place.variable else place.drafted(pem) as draft:
             work = partial(announce, signing=old, jwk=jwk, now=now)
-            changed(settings.storage.path, _url(settings), work)
+            changed(settings.storage.path, database_url(settings), work)
             if draft is not None:
                 draft.replace(place.file)
                 sync(place.file.parent)
@@ -117,20 +118,6 @@ def rotate_key(out: Output, config: Path | None) -> None:
     else:
         out.show(told, f"The next key is in {place}: {jwk['kid']}")
         out.note("clarify: Restart the bot to sign with it.")
-
-
-def _url(settings: ShellSettings) -> str | None:
-    """Returns PostgreSQL's address, or None for SQLite.
-
-    Raises:
-        BadInput: its variable is not set.
-    """
-    variable = settings.storage.url_env
-    if variable is None:
-        return None
-    if variable not in settings.by_variable:
-        raise BadInput(f"storage.url_env: {variable} is not set in the environment.")
-    return settings.by_variable[variable].get_secret_value()
 
 
 def verify(out: Output, receipt: str, jwks: str | None, wanted: Requirements, config: Path | None) -> int:
@@ -190,13 +177,19 @@ class Filter:
         )
 
 
+def _storage(config: Path | None) -> AbstractContextManager[Tx | None]:
+    """Opens the storage to read, or None if there is none yet."""
+    settings = load_shell_settings(config, read_environment())
+    return reading(settings.storage.path, database_url(settings))
+
+
 def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
     """Print the log of decisions, a line of JSON for each entry; with a filter, only the decisions that fit.
 
     Raises:
         StorageUnavailable: it cannot be read.
     """
-    with _storage(load_shell_settings(config, read_environment())) as tx:
+    with _storage(config) as tx:
         for row in log.rows_of(tx) if tx is not None else ():
             line = log.line_of(row)
             is_decision = line["receipt"] is not None and line["claims"] is not None
@@ -219,7 +212,7 @@ def print_receipt(out: Output, name: str, config: Path | None) -> None:
         BadInput: its receipt is gone.
         StorageUnavailable: the log cannot be read.
     """
-    with _storage(load_shell_settings(config, read_environment())) as tx:
+    with _storage(config) as tx:
         found = log.find(tx, name) if tx is not None else None
     if found is None:
         raise NotFound(f"{name} in the log of decisions")
@@ -406,26 +399,9 @@ def _configured(config: Path | None, out: Output) -> list[dict[str, str]]:
     return keys
 
 
-@contextmanager
-def _storage(settings: ShellSettings) -> Iterator[Tx | None]:
-    """Yields the storage to read, or None if there is none yet.
-
-    Raises:
-        BadInput: its address is not set. StorageUnavailable: it cannot be read.
-    """
-    with reading(settings.storage.path, _url(settings)) as tx:
-        yield tx
-
-
 def _stored(settings: ShellSettings, out: Output) -> list[KnownKey]:
-    variable, secrets = settings.storage.url_env, settings.by_variable
-    if variable is not None and variable not in secrets:
-        out.note(f"clarify: earlier keys are not known: {variable} is not set in the environment")
-        return []
     try:
-        return stored_keys(
-            settings.storage.path, None if variable is None else secrets[variable].get_secret_value()
-        )
-    except StorageError as error:
+        return stored_keys(settings.storage.path, database_url(settings))
+    except (StorageError, ConfigurationError) as error:
         out.note(f"clarify: earlier keys are not known: {error}")
         return []

@@ -258,18 +258,10 @@ def _climbs(path: str) -> bool:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a pattern with `*` for any characters. Takes linear time, whatever the pattern."""
-    first, *others = pattern.split("*")
+    """Whether a path matches a pattern with `*` for any characters."""
+    first, *others = map(re.escape, pattern.split("*"))
     if not others:
         return path == pattern
-    *inner, last = others
-    end = len(path) - len(last)
-    if not path.startswith(first) or not path.endswith(last) or end < len(first):
-        return False
-    at = len(first)
-    for each in inner:
-        at = path.find(each, at, end)
-        if at < 0:
-            return False
-        at += len(each)
-    return True
+    # Atomic groups take linear time, whatever the pattern.
+    inner = "".join(f"(?>.*?{each})" for each in others[:-1])
+    return re.fullmatch(f"{first}{inner}.*{others[-1]}", path, re.DOTALL) is not None

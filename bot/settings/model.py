@@ -21,7 +21,6 @@ from zoneinfo import ZoneInfo
 import regex
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -832,8 +831,6 @@ class OnCallSettings(SettingsTable):
 class ResponderSettings(SettingsTable):
     """How a role answers other agents: in exactly one of three ways."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
     command: Argv | None = None
     """A command that gets the question as JSON on its standard input and prints the answer."""
     http: HttpUrl | None = None
@@ -842,9 +839,7 @@ class ResponderSettings(SettingsTable):
     """Or people: one channel, user groups, users. With a channel alone, its members answer."""
     token_env: EnvironmentName | None = None
     """The variable with the bearer token for `http`."""
-    timeout: LongerThanNothing = Field(
-        default=timedelta(minutes=2), validation_alias=AliasChoices("timeout", "time_limit")
-    )
+    timeout: LongerThanNothing = timedelta(minutes=2)
     """Of one try. After one failure there is one more try 30 s later, then the person on call is paged."""
 
     @model_validator(mode="after")

@@ -39,7 +39,7 @@ from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import deleted_message, message_event, name_team
-from bot.slack.request_url import RequestUrl, UrlAnswer
+from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError, ask
 from bot.views import phrases
@@ -160,10 +160,7 @@ class SlackApp:
     async def run(self) -> None:
         """Take clicks and replies, until `stop` or until the connection fails for good."""
         try:
-            if isinstance(self.transport, SlackSocket):
-                await self.transport.start(self.dispatch)
-            else:
-                await self.transport.start(self._handle)
+            await self.transport.start(self.dispatch)
         except SlackRefusedError as error:
             raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
         self.ready.set()
@@ -179,7 +176,11 @@ class SlackApp:
         await self.later.drain()
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
-        """Hand an envelope of Socket Mode to the listeners; returns the payload of its acknowledgement."""
+        """Hand an envelope to the listeners; returns the payload of its acknowledgement.
+
+        Raises:
+            Unacknowledged: they did not take it.
+        """
         if self._is_no_news(envelope.payload):
             return None
         headers = _headers(envelope.attempt, envelope.reason)
@@ -188,19 +189,6 @@ class SlackApp:
         if response.status != 200:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
-
-    async def _handle(self, envelope: Envelope) -> UrlAnswer:
-        """Hand a request to the request URL to the listeners; returns the HTTP response."""
-        if self._is_no_news(envelope.payload):
-            return UrlAnswer(200)
-        headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
-        # Bolt takes text in this mode; `bot.slack.request_url` has read the forms.
-        request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
-        response = await self._respond(request)
-        if response.status != 200:
-            return UrlAnswer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
-        content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
-        return UrlAnswer(response.status, response.body, content_type)
 
     def _is_no_news(self, payload: Json) -> bool:
         """Returns whether no listener needs this message. Slack sends us our own posts and edits, too."""

@@ -6,7 +6,7 @@ interaction". The web server hands over headers and body. The first that applies
 1. not signed by Slack → 401 and a line in the log. (Bolt's own check answers malformed headers with 500.)
 2. a challenge → sent back, even before we are ready: Slack sends it while the app is being set up;
 3. not ready → 503: Slack resends an event, and shows an error to the person who clicked;
-4. else the app, whose listeners store a message before they acknowledge it.
+4. else the app, as in Socket Mode, whose listeners store a message before they acknowledge it.
 
 Slack tries an event at once, after one minute and after five, then drops it without a word. While it drops events, either
 others arrive as retries, or nothing arrives for minutes: `MissedEvents` notices both on the next request. A quiet hour
@@ -16,10 +16,7 @@ looks like an outage; then reading the history costs a few calls and finds nothi
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,45 +24,30 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import structlog
+from slack_sdk.signature import Clock as SignatureClock
+from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.socket import Background, Envelope, Json
+from bot.errors import ClarifyBotError
+from bot.slack.socket import Background, Envelope, Json, Unacknowledged
 from core.clock import Clock
 
-TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
-OLDEST = 300  # seconds, in the past or the future; Slack's advice against replays
-_SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
-_V0 = re.compile(r"v0=[0-9a-f]{64}", re.ASCII)
-
-
-def signature_refusal(secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
-    """Returns why a request is not from Slack, or None if it is. `headers`: with names in lower case.
-
-    The reason goes to the log, so it repeats nothing of the request.
-    """
-    timestamp, signature = headers.get(TIMESTAMP), headers.get(SIGNATURE)
-    if timestamp is None or signature is None:
-        return f"no {TIMESTAMP if timestamp is None else SIGNATURE} header"
-    if not _SECONDS.fullmatch(timestamp):
-        return f"{TIMESTAMP} is no number of seconds"
-    if not _V0.fullmatch(signature):
-        return f"{SIGNATURE} is no v0 signature"
-    age = now.timestamp() - int(timestamp)
-    if abs(age) > OLDEST:
-        when = "ago" if age > 0 else "in the future"
-        return f"signed {abs(age):.0f} s {when}, more than {OLDEST} s: sent again, or this machine's clock is wrong"
-    if not hmac.compare_digest(signed(secret, timestamp, body).encode(), signature.encode()):
-        return "the signature does not fit: not from Slack, or SLACK_SIGNING_SECRET is another app's"
-    return None
-
-
-def signed(secret: str, timestamp: str, body: bytes) -> str:
-    """Returns Slack's signature of `body` at `timestamp`."""
-    text = b"v0:" + timestamp.encode("ascii") + b":" + body
-    return "v0=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
-
-
+_log = structlog.get_logger("clarify.slack.request_url")
 LULL = timedelta(minutes=4)  # shorter than the five minutes after which Slack drops an event
 APART = timedelta(minutes=1)  # between two looks into the history
+_DRAIN = 10.0  # seconds
+_MOST_FIELDS = 100  # a command has about 15
+_UNSIGNED = (
+    "The signature does not fit: not from Slack, SLACK_SIGNING_SECRET is another app's, or signed more than 5 minutes ago"
+    " (sent again, or this machine's clock is wrong)."
+)
+
+
+class NotTaken(ClarifyBotError):
+    """A request was not taken. Slack resends an event, and shows an error to the person who clicked."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
 
 
 class MissedEvents:
@@ -104,26 +86,12 @@ class MissedEvents:
         self._owed = since if self._owed is None else max(self._owed, since)
 
 
-_log = structlog.get_logger("clarify.slack.request_url")
-_DRAIN = 10.0  # seconds
-_FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
-_MOST_FIELDS = 100  # a command has about 15
+class _Now(SignatureClock):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
-
-@dataclass(frozen=True, slots=True)
-class UrlAnswer:
-    """An HTTP response with a text body."""
-
-    status: int
-    body: str = ""
-    content_type: str = "text/plain; charset=utf-8"
-
-    @classmethod
-    def trouble(cls, status: int, error: str, message: str) -> UrlAnswer:
-        return cls(status, json.dumps({"error": error, "message": message}), _JSON)
-
-
-Handle = Callable[[Envelope], Awaitable[UrlAnswer]]
+    def now(self) -> float:
+        return self._clock.now().timestamp()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -139,6 +107,7 @@ class RequestUrl:
     drain: float = _DRAIN
 
     def __post_init__(self) -> None:
+        self._verifier = SignatureVerifier(self.signing_secret, _Now(self.clock))
         self._missed = MissedEvents()
         self._handling = Background()
         self._open = False
@@ -153,12 +122,12 @@ class RequestUrl:
 
     @property
     def since(self) -> datetime:
-        """Since when `connected` is what it is."""
+        """When `connected` last changed."""
         return self._since
 
-    async def start(self, handle: Handle) -> None:
-        """Handle requests from now on."""
-        self._handle: Handle = handle
+    async def start(self, handle: Callable[[Envelope], Awaitable[Json | None]]) -> None:
+        """Hand requests to `handle` from now on. It returns the JSON to respond with, if any."""
+        self._handle = handle
         self._missed.opened(self.clock.now())
         self._open, self._since = not self._stopped.is_set(), self.clock.now()
         if self._turned_away:  # it may have come after the catch-up read the history
@@ -177,51 +146,67 @@ class RequestUrl:
         self._stopped.set()
         await self._handling.drain(self.drain)
 
-    async def take(self, headers: Mapping[str, str], body: bytes) -> UrlAnswer:
-        """Answer a POST with these headers (names in lower case) and this unchanged body."""
-        if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
-            return UrlAnswer(200)  # Slack only checks the certificate
-        if (why := signature_refusal(self.signing_secret, headers, body, self.clock.now())) is not None:
-            _log.warning("refused a request to /slack/events", reason=why)
-            return UrlAnswer.trouble(401, "NOT_FROM_SLACK", why)
+    async def take(self, headers: Mapping[str, str], body: bytes) -> Json | None:
+        """Take a POST with these headers (names in lower case) and this unchanged body; returns the JSON to respond with.
+
+        Raises:
+            NotTaken: says why.
+        """
+        if not self._is_signed(headers, body):
+            _log.warning("refused a request to /slack/events", reason=_UNSIGNED)
+            raise NotTaken(401, "NOT_FROM_SLACK", _UNSIGNED)
         try:
             envelope = _envelope(headers, body)
         except (ValueError, RecursionError):
             _log.warning("cannot read a signed request", characters=len(body))
-            return UrlAnswer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
+            raise NotTaken(
+                400, "BAD_INPUT", "The body must be a JSON object, or a form that Slack sends."
+            ) from None
         if envelope.payload.get("type") == "url_verification":
-            return UrlAnswer(200, str(envelope.payload.get("challenge") or ""))
-        if envelope.payload.get("ssl_check") == "1":  # signed this time
-            return UrlAnswer(200)
+            return {"challenge": envelope.payload.get("challenge")}
+        if envelope.payload.get("ssl_check") == "1":  # Slack only checks the certificate
+            return None
         return await self._admitted(envelope)
 
-    async def _admitted(self, envelope: Envelope) -> UrlAnswer:
+    def _is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
+        try:
+            return self._verifier.is_valid_request(body, headers)
+        except (ValueError, TypeError):  # of malformed headers, and of bodies that are no text
+            return False
+
+    async def _admitted(self, envelope: Envelope) -> Json | None:
+        kind = _kind(envelope.payload)
         if not self._open:
-            _log.warning("not ready for a request from Slack", type=_kind(envelope.payload))
+            _log.warning("not ready for a request from Slack", type=kind)
             self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
-            return UrlAnswer.trouble(503, "NOT_READY", "not ready to take events and clicks")
+            raise NotTaken(503, "NOT_READY", "The bot is not ready for events and clicks.")
         dropped = envelope.payload.get("type") == "app_rate_limited"
         if self._missed.arrived(self.clock.now(), retried=envelope.attempt > 0, dropped=dropped):
             _log.info("events may have been missed; looking for them")
             self.on_gap()
         if dropped:
             _log.warning("Slack dropped events: rate limit reached")
-            return UrlAnswer(200)
+            return None
         # In a task of its own, so that the end of the connection or the server does not cancel a listener halfway.
-        task = self._handling.run(self._answered(envelope), _kind(envelope.payload))
+        task = self._handling.run(self._handled(envelope), kind)
         try:
-            return await asyncio.shield(task)
+            answer = await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
-            return UrlAnswer.trouble(503, "STOPPING", "stopped before it was taken")
+            raise NotTaken(503, "STOPPING", "The bot stopped before it took this.") from None
+        if isinstance(answer, NotTaken):
+            raise answer
+        return answer
 
-    async def _answered(self, envelope: Envelope) -> UrlAnswer:
+    async def _handled(self, envelope: Envelope) -> Json | NotTaken | None:
         try:
             return await self._handle(envelope)
+        except Unacknowledged as error:
+            _log.warning("not acknowledged", type=_kind(envelope.payload), reason=str(error))
         except Exception:  # noqa: BLE001 - Slack gets a 500, and the next request may work
             _log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
-            return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
+        return NotTaken(500, "NOT_TAKEN", "Not taken; the log says why.")
 
 
 def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
@@ -234,7 +219,7 @@ def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
     attempt = int(retry) if retry.isascii() and retry.isdigit() and len(retry) < 4 else 0
     reason = headers.get("x-slack-retry-reason", "") if attempt else ""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    payload = json.loads(body) if media_type == _JSON else _form(body)
+    payload = json.loads(body) if media_type == "application/json" else _form(body)
     if not isinstance(payload, dict):
         raise ValueError("not an object")  # noqa: TRY004 - the request is wrong, not an argument
     return Envelope(payload, attempt, reason)
@@ -250,13 +235,6 @@ def _form(body: bytes) -> Any:
     if not fields:
         raise ValueError("no fields")
     return json.loads(fields["payload"]) if "payload" in fields and "command" not in fields else fields
-
-
-def _is_ssl_check(body: bytes) -> bool:
-    try:
-        return len(body) < 1000 and _form(body).get("ssl_check") == "1"
-    except (ValueError, RecursionError, AttributeError):
-        return False
 
 
 def _kind(payload: Json) -> str:

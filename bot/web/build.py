@@ -23,12 +23,13 @@ from bot.signing import Signing
 from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, receipts, slack
 from bot.web.callers import Callers
-from bot.web.server import ConnectionLimits, build_app
+from bot.web.server import build_app
 from core.hub import Hub
 
 if TYPE_CHECKING:  # imported by a bot that has them
     from bot.callbacks import Callbacks
 
+_MOST_WAITING = 1000  # callers that wait for news at once, so that others are still served
 _POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
 
@@ -47,12 +48,13 @@ def build(
     callbacks: Callbacks | None,
     bridge: Bridge | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
-    limits: ConnectionLimits,
+    connections: int,
 ) -> FastAPI:
     """`signing` makes receipts; None: decisions get none. `mailers`: of integrations; `broken`: why some cannot be used, by name.
     `storage_trouble` returns what is wrong with the storage, or None.
     """
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
+    most_waiting = min(_MOST_WAITING, connections // 2)
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]
     callers = Callers(
@@ -93,7 +95,7 @@ def build(
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
-    waiting = questions.Waiting(intake.questions, board.permalinks.links, limits.waiting)
+    waiting = questions.Waiting(intake.questions, board.permalinks.links, most_waiting)
     routers = [  # in the order of /openapi.json
         questions.question_routes(questions=intake.questions, callers=_askers(settings), waiting=waiting),
         receipts.receipt_routes(
@@ -105,7 +107,7 @@ def build(
             questions=intake.questions,
             callers=_askers(settings, settings.http.origins, local_pages=is_loopback(settings.http.host)),
             waiting=waiting,
-            most_listening=max(1, limits.waiting // 2),
+            most_listening=max(1, most_waiting // 2),
             origins=settings.http.origins,
             telemetry=base.telemetry,
         ),
@@ -113,7 +115,7 @@ def build(
             hub=Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=clock, via="http"),
             ledger=base.ledger,
             callers=callers,
-            most_waiting=limits.waiting,
+            most_waiting=most_waiting,
             reading=intake.questions.reading,
         ),
         push.push_routes(callers=callers, producers=producers, clock=clock),

@@ -25,7 +25,6 @@ from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as HubRequest
 from core.ledger import Ledger
-from core.names import whole_characters
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
@@ -320,18 +319,7 @@ def _located(record: Clarification, response: Response) -> Shown:
 
 def _shown(record: Clarification) -> Shown:
     """Returns a record without its reply token, for callers."""
-    return Shown.model_validate(_without_halves(record_json(record)))
-
-
-def _without_halves(value: Any) -> Any:
-    """Replaces lone surrogates in all texts: other programs may write them into ledgers, and JSON cannot carry them."""
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, list):
-        return [_without_halves(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _without_halves(each) for key, each in value.items()}
-    return value
+    return Shown.model_validate(record_json(record))
 
 
 async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery, step: Step) -> ClarificationPage:

@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Depends
@@ -27,7 +26,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
@@ -39,20 +37,16 @@ from bot.errors import StorageUnavailable
 from bot.logs import lines_dropped
 from bot.producers.inbox import Backlog
 from bot.routing import Audiences
-from bot.telemetry import Distribution, Telemetry
+from bot.telemetry import Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
-from core.clarification import Kind, Status
+from core.clarification import Status
 from core.clock import Clock
 from core.summary import Summary
 
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
 _TAG = "For operators"
-# The MCP tools' names; importing them would import the SDK.
-_TOOLS = ("ask_human", "ask_approval", "wait_for_answer", "withdraw_question")
-_KINDS = ("card", "notice", "nudge", "page", "reply")
-_POST = "chat.postMessage"
 _OPEN: tuple[Status, ...] = ("pending", "stale", "escalated")
 _FROM_PRODUCERS = (
     "events",
@@ -177,9 +171,11 @@ def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
             waiting, queued = await _waiting(sources)
             lag = await _lag()
             registry = CollectorRegistry()
-            registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, queued)]))
+            registry.register(_Collected(list(_figures(sources, lag, waiting, queued))))
             ProcessCollector(registry=registry)
-            return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+            sources.telemetry.know(sources.audiences.names, queued)
+            counted = generate_latest(sources.telemetry.registry)
+            return Response(counted + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
@@ -210,8 +206,9 @@ async def _lag() -> float:
     return time.monotonic() - began
 
 
-def _figures(sources: Sources) -> Iterator[Metric]:
-    telemetry = sources.telemetry
+def _figures(
+    sources: Sources, lag: float, waiting: Backlog | None, queued: Mapping[tuple[str, str], int]
+) -> Iterator[Metric]:
     yield InfoMetricFamily(
         "clarify_build",
         "The version of the bot and of Python",
@@ -219,73 +216,14 @@ def _figures(sources: Sources) -> Iterator[Metric]:
     )
     yield from _open(sources)
     yield _counter(
-        "clarify_status_changes", "Status changes of clarifications", ["status"],
-        [((status,), telemetry.changes[status]) for status in get_args(Status)],
-    )  # fmt: skip
-    yield _histogram(
-        "clarify_time_to_answer_seconds", "Seconds from a question to its answer", telemetry.answers
-    )
-    yield _counter(
-        "clarify_answers",
-        "Answers, by the route of the agent and the kind of answer it asked for",
-        ["route", "kind"],
-        _from_zero(telemetry.answered, product(sources.audiences.names, get_args(Kind))),
-    )
-    yield _counter(
-        "clarify_deliveries", "Attempts to deliver a message to Slack, or a reply, callback or event to others", ["kind", "outcome"],
-        _from_zero(telemetry.deliveries, [("callback", "never")]),
-    )  # fmt: skip
-    yield _counter(
-        "clarify_retries", "Failed attempts that will be retried", ["kind"],
-        [((kind,), count) for kind, count in (dict.fromkeys(_KINDS, 0) | telemetry.retries).items()],
-    )  # fmt: skip
-    yield _counter(
-        "clarify_pages",
-        "Pages, by channel (slack or outside) and outcome",
-        ["via", "outcome"],
-        _from_zero(telemetry.pages, product(("slack", "outside"), ("sent", "failed"))),
-    )
-    yield _counter(
-        "clarify_slack_rate_limited",
-        "Slack calls rejected by a rate limit",
-        ["method"],
-        [((method,), count) for method, count in ({_POST: 0} | telemetry.rate_limited).items()],
-    )
-    yield _counter(
-        "clarify_http_requests",
-        "HTTP requests, by route and response status",
-        ["path", "status"],
-        telemetry.requests.items(),
-    )
-    yield _counter(
-        "clarify_mcp_calls",
-        "MCP tool calls, by outcome",
-        ["tool", "outcome"],
-        _from_zero(telemetry.tools, product(_TOOLS, ("done", "refused", "failed", "left"))),
-    )
-    yield _counter(
         "clarify_log_lines_dropped",
         "Log lines dropped because the reader was too slow",
         [],
         [((), lines_dropped())],
     )
     yield from _producers(sources.producers())
-
-
-def _lags(
-    sources: Sources, lag: float, waiting: Backlog | None, queued: Mapping[tuple[str, str], int]
-) -> Iterator[Metric]:
     lengths = {name: length() for name, length in sources.queues.items()}
     lengths |= {f"{name} {party}": count for (name, party), count in queued.items()}
-    yield _counter(
-        "clarify_integration_requests",
-        "Attempts of integrations to tell others, such as the host of a webhook",
-        ["integration", "party", "outcome"],
-        _from_zero(
-            sources.telemetry.outside,
-            [(*each, outcome) for each, outcome in product(queued, ("sent", "later", "never"))],
-        ),
-    )
     yield _gauge(
         "clarify_leads",
         "1 while this replica is the leader; always 1 without other replicas",
@@ -357,13 +295,6 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     )
 
 
-def _from_zero(
-    counts: Mapping[tuple[str, ...], int], known: Iterable[tuple[str, ...]]
-) -> Iterable[tuple[tuple[str, ...], int]]:
-    """`counts`, with 0 for `known` labels: Prometheus sees no increase in a series that begins with 1."""
-    return (dict.fromkeys(known, 0) | dict(counts)).items()
-
-
 def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(name, about, value=float(value))
 
@@ -382,10 +313,3 @@ def _counter(
     for values, count in sorted(counts):
         family.add_metric(values, count)
     return family
-
-
-def _histogram(name: str, about: str, figures: Distribution) -> Metric:
-    buckets = [
-        ("+Inf" if bound == float("inf") else str(bound), count) for bound, count in figures.cumulative()
-    ]
-    return HistogramMetricFamily(name, about, buckets=buckets, sum_value=figures.total)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
-from bot.slack.request_url import RequestUrl
-from bot.web.guard import ErrorBody
+from bot.slack.request_url import NotTaken, RequestUrl
+from bot.web.guard import ErrorBody, problem
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Acknowledged. The body tells Slack what to show or do, if anything",
-        "content": {"application/json": {}, "text/plain": {"schema": {"type": "string"}}},
+        "content": {"application/json": {}},
     },
     400: {"model": ErrorBody, "description": "Signed correctly, but unreadable"},
     401: {"model": ErrorBody, "description": "Not signed by Slack, or the signature is too old"},
@@ -41,7 +42,10 @@ def slack_routes(url: RequestUrl) -> APIRouter:
     async def from_slack(request: Request) -> Response:
         """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
         # The last of repeated headers counts. The signature covers the unchanged body.
-        answer = await url.take(dict(request.headers.items()), await request.body())
-        return Response(answer.body, answer.status, media_type=answer.content_type)
+        try:
+            answer = await url.take(dict(request.headers.items()), await request.body())
+        except NotTaken as error:
+            raise problem(error.status, error.code, str(error)) from None
+        return Response() if answer is None else JSONResponse(answer)
 
     return router

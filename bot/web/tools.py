@@ -111,7 +111,7 @@ class Call:
             )
             return result
         finally:
-            self.telemetry.tools[name, outcome] += 1
+            self.telemetry.tools.labels(name, outcome).inc()
 
     async def _result(
         self, name: str, arguments: dict[str, Any], *, as_task: bool

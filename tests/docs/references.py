@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 from fastapi import FastAPI
+from prometheus_client import Counter, Histogram
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
@@ -526,9 +527,14 @@ def metrics() -> str:
         outside=nobody,
     )
     rows = []
-    for family in [*health._figures(sources), *health._lags(sources, 0.0, Backlog(0, timedelta()), {})]:
+    backlog = Backlog(0, timedelta())
+    counted = [each for each in vars(sources.telemetry).values() if isinstance(each, (Counter, Histogram))]
+    figures = [
+        *((each, getattr(each, "_labelnames", ())) for each in health._figures(sources, 0.0, backlog, {})),
+        *((next(iter(each.describe())), each._labelnames) for each in counted),
+    ]
+    for family, labels in figures:
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
-        labels = getattr(family, "_labelnames", ())
         named = f"{family.name}{suffix}" + (
             f"{{{', '.join(labels)}}}" if labels and family.type != "info" else ""
         )

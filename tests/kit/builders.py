@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from prometheus_client import Counter
+
 from core import aaep
 from core.clarification import PART_OF, Answer, Ask, Clarification, Decider, Entry, Holder, Question, Round
 from core.matching import SessionNews
@@ -136,3 +138,13 @@ def news(
     left: bool = False,
 ) -> SessionNews:
     return SessionNews("planner", "sess_1", type, sent or at, at, left)
+
+
+def counted(counter: Counter) -> dict[str | tuple[str, ...], float]:
+    """What a counter of `Telemetry` counted, by its labels."""
+    found: dict[str | tuple[str, ...], float] = {}
+    for sample in next(iter(counter.collect())).samples:
+        first, *more = sample.labels.values()
+        if sample.value:
+            found[(first, *more) if more else first] = sample.value
+    return found

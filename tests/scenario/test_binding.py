@@ -10,7 +10,6 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 
 from bot.check import check_machine
-from bot.web.server import ConnectionLimits
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import World, scene
@@ -118,7 +117,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         told = await until(lambda: running.slack.app.other_bots)
         assert "another bot is connected to the same Slack app" in told
         async with AsyncClient(
-            transport=ASGITransport(running.http_app(ConnectionLimits.within(1024))),
+            transport=ASGITransport(running.http_app(512)),
             base_url="http://127.0.0.1",
         ) as web:
             answer = await web.get("/readyz")

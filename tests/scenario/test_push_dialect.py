@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from bot.app import Bot
-from bot.web.server import ConnectionLimits
 from tests.kit.world import World, config, controls, question, said
 from tests.unit.bot.web.serving import PATIENCE, serving
 from workspace.seed import AGENTS, FOLAKE
@@ -84,7 +83,7 @@ async def agent(stage: World, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
     """The agent, and the bot's HTTP door that it knows."""
     headers = {"Authorization": "Bearer planner-token"}
     async with (
-        serving(bot.http_app(ConnectionLimits.within(1024)), port=port) as server,
+        serving(bot.http_app(512), port=port) as server,
         httpx.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as client,
     ):
         yield Agent(client, stage)

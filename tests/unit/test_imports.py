@@ -28,7 +28,7 @@ def imported(program: str, folder: Path, *words: str) -> set[str]:
 @pytest.mark.parametrize(
     ("program", "without"),
     [
-        ("import bot.app", UNCONFIGURED | ELSEWHERE | SERVER),
+        ("import bot.app", UNCONFIGURED | ELSEWHERE | SERVER - {"prometheus_client"}),
         ("import bot.app, bot.web.build", UNCONFIGURED | ELSEWHERE),
         ("import bot.cli.app", UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),
         ("clarify --help", UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),

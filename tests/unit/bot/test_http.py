@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,29 +159,6 @@ async def test_headers_may_be_long(client: HttpClient) -> None:
 
     async with RawServer(serve) as server:
         assert (await client.request("GET", server.url)).status == 204
-
-
-async def test_interim_answers_are_few(client: HttpClient) -> None:
-    """A flood of them would keep the event loop busy for as long as it comes."""
-
-    async def serve(_request: str, writer: Writer) -> None:
-        writer.write(
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n"
-        )
-
-    async def flood(_request: str, writer: Writer) -> None:
-        with suppress(OSError):
-            while True:
-                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
-                await writer.drain()
-
-    async with RawServer(serve) as server:
-        for _ in range(3):
-            assert (await client.request("GET", server.url)).status == 204
-    async with RawServer(flood) as server, asyncio.timeout(30):
-        with pytest.raises(NETWORK) as failed:
-            await client.request("GET", server.url)
-    assert words(failed.value) == "the connection ended in mid-answer, or what came is not HTTP"
 
 
 @pytest.mark.parametrize("end", [b"", b"nonsense\r\n"])

@@ -37,6 +37,7 @@ from bot.slackapi import (
 )
 from bot.telemetry import Telemetry
 from bot.views import classic as classic_blocks
+from tests.kit.builders import counted
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from workspace import Workspace
@@ -150,7 +151,7 @@ async def test_every_call_tells_whether_slack_answers(
     await client.close()
     assert back.done() == is_back
     back.cancel()
-    assert telemetry.rate_limited == ({"auth.test": 1} if fault.startswith("429") else {})
+    assert counted(telemetry.rate_limited) == ({"auth.test": 1} if fault.startswith("429") else {})
 
 
 NUDGE = {"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-001:1"}}
@@ -225,9 +226,9 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
     await gateway.post("C1", draft)
     await gateway.update("C1", "1.1", draft)
     assert await gateway.tell("U1", Place("C1"), "psst") is (error is None)
-    assert telemetry.deliveries == {(kind, word): 2, ("whisper", word): 1}
-    assert set(telemetry.retries) == ({kind} if word in {"later", "unknown"} else set())
-    assert telemetry.pages == ({("slack", paged): 1} if paged and kind == "page" else {})
+    assert counted(telemetry.deliveries) == {(kind, word): 2, ("whisper", word): 1}
+    assert set(counted(telemetry.retries)) == ({kind} if word in {"later", "unknown"} else set())
+    assert counted(telemetry.pages) == ({("slack", paged): 1} if paged and kind == "page" else {})
 
 
 async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_path: Path) -> None:
@@ -343,7 +344,7 @@ async def test_refused_blocks_are_sent_once_more_as_classic_ones_and_then_at_onc
     assert await gateway.update(AGENTS, sent.ts, post) == sent
     refused, classic = ("invalid_blocks", ["container", "section"]), ("ok", ["section"])
     assert tried(ws) == [refused, classic, classic]
-    assert gateway.telemetry.deliveries == {("nudge", "sent"): 2}
+    assert counted(gateway.telemetry.deliveries) == {("nudge", "sent"): 2}
     await clock.advance(timedelta(days=1).total_seconds())
     assert await gateway.update(AGENTS, sent.ts, post) == sent
     assert tried(ws)[3:] == [refused, classic], "a day later Slack may have them"

@@ -4,11 +4,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from core.clock import iso
 from tests.kit.databases import open_store
-from tests.unit.bot.cli.kit import Prompt, long_ago
+from tests.unit.bot.cli.kit import Prompt
 
 
 async def _hear(root: Path, *agents: str) -> None:
@@ -64,14 +62,6 @@ def test_agents_in_a_pipe_are_lines_of_which_nothing_is_cut(prompt: Prompt) -> N
     assert "…" not in done.out
 
 
-@pytest.mark.parametrize("command", ["agents", "ready"])
-def test_boards_words_are_inert(prompt: Prompt, command: str) -> None:
-    prompt.ask(42, "\x1b[2J[red]evil[/red]\u202e", "architect")
-    shown = prompt(command).out
-    assert "[2J[red]evil[/red]" in shown
-    assert not set(shown) & set("\x1b\u202e")
-
-
 def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
     answered = prompt.ask(44, "planner", "architect")
@@ -108,15 +98,3 @@ def test_boards_show_the_sessions_of_a_bot(prompt: Prompt) -> None:
         ("engineer", "blocked"),
         ("qa", "working"),
     ]
-
-
-def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(prompt: Prompt) -> None:
-    prompt.ask(42, "engineer", "architect")
-    prompt.ask(43, "engineer", "architect")
-    prompt.tear(43)
-    prompt.write(44, long_ago(44, 1, status="wrong"), long_ago(44, 2, status="pending"))
-    done = prompt("agents")
-    assert done.code == 1
-    assert "CLR-43-001" in done.err
-    assert "CLR-44-001" in done.err
-    assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.out.splitlines()}

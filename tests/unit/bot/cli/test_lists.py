@@ -11,7 +11,6 @@ from bot.cli.records import relative
 from bot.cli.waiting import seconds_of
 from core.clarification import Answer, Choice, Confirmation, Decider, Status
 from core.errors import BadInput
-from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -123,12 +122,6 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
         assert f"{each} cannot be read" in said.err
 
 
-def test_list_beside_somebody_who_holds_the_ledger(prompt: Prompt) -> None:
-    prompt.asked()
-    with held("CLR-42-001", "issue 42"):
-        assert ids(prompt.fine("list")) == ["CLR-42-001"]
-
-
 def test_stale_is_overdue_reminded_or_escalated(prompt: Prompt) -> None:
     prompt.asked("fresh", issue=1)
     prompt.asked("passed on", issue=2)
@@ -213,15 +206,6 @@ def test_show_of_an_action_hides_no_character(prompt: Prompt) -> None:
     prompt.event(question=wanted.words, kinds=("confirmation",), wanted=wanted)
     said = prompt.fine("show", "CLR-42-001")
     assert "  Approve: Pay<U+200B> 5<U+202E>01 €\n  Consequence: It<U+2066> is paid.\n" in said
-
-
-@pytest.mark.parametrize("status", [["pending"], "opened"], ids=repr)
-def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status: object) -> None:
-    prompt.write(7, foreign(1, status=status), foreign(2))
-    for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
-        said = prompt(*command)
-        assert (said.code, "CLR-7-002" in said.out) == (1, True), command
-        assert "CLR-7-001 cannot be read" in said.err
 
 
 def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:

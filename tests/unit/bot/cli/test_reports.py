@@ -5,6 +5,7 @@ import io
 import json
 import re
 import stat
+import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -170,11 +171,10 @@ def test_export_writes_a_file_whole(prompt: Prompt) -> None:
     file = prompt.folder / "reports" / "trail.jsonl"
     file.parent.mkdir()
     file.write_text("old")
-    file.chmod(0o640)
     done = prompt("export", "-o", str(file))
     assert (done.code, done.out) == (0, "")
     assert json.loads(file.read_text(encoding="utf-8"))["topic"] == "日本"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -309,15 +309,18 @@ def test_digest_draws_bars_of_the_same_figures(prompt: Prompt) -> None:
     assert not set("█▒░") & set("".join(lines)), "bars are for a terminal"
 
 
-def on_a_terminal(digest: Digest) -> list[str]:
+def on_a_terminal(patch: pytest.MonkeyPatch, digest: Digest) -> list[str]:
     stream = io.StringIO()
+    patch.setattr(stream, "isatty", lambda: True)
+    patch.setattr(sys, "stdout", stream)
+    patch.setenv("COLUMNS", "100")
     parts = digest_parts(digest, period_of("7d", datetime(2026, 11, 22, tzinfo=UTC)))
-    Output(json=False, stdout=stream, terminal=True, width=100).show(None, *parts)
+    Output(json=False).show(None, *parts)
     plain = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
     return [" ".join(line.split()) for line in plain.splitlines()]
 
 
-def test_digest_on_a_terminal_has_bars_in_proportion() -> None:
+def test_digest_on_a_terminal_has_bars_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     first = date(2026, 11, 20)
     stretches = (
         Stretch(first, 1, 1, 1, 1),
@@ -329,14 +332,14 @@ def test_digest_on_a_terminal_has_bars_in_proportion() -> None:
         for name, median in (("*", timedelta(hours=2)), ("eng*", timedelta(hours=1)), ("idle", None))
     )
     digest = replace(DigestBuilder().result(), stretches=stretches, routes=times)
-    lines = on_a_terminal(digest)
+    lines = on_a_terminal(monkeypatch, digest)
     assert "2026-11-20 █▒░ 1 answered, 1 open, 1 closed without an answer" in lines
     assert "2026-11-21 none" in lines
     assert f"2026-11-22 {'█' * 30} 60 answered" in lines
     assert f"all others {'█' * 30} 3 asked, 1 answer, median 2 hours" in lines
     assert f"eng* {'█' * 15} 3 asked, 1 answer, median 1 hour" in lines
     assert "idle 3 asked, no answer" in lines
-    long = on_a_terminal(replace(digest, stretches=(Stretch(first, 7, 1), Stretch(first, 7))))
+    long = on_a_terminal(monkeypatch, replace(digest, stretches=(Stretch(first, 7, 1), Stretch(first, 7))))
     assert "7 days from (UTC) Questions: █ answered, ▒ open, ░ closed" in long
 
 

@@ -71,18 +71,6 @@ def test_shell_settings_without_a_file_are_the_defaults(
         load_shell_settings(tmp_path / "other.toml", {})
 
 
-def test_shell_settings_tell_what_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "clarify.toml"
-    file.write_text("[ledger]\ndirctory = 'x'")
-    with pytest.raises(ConfigurationError, match=r'ledger.dirctory: unknown key; did you mean "directory"'):
-        load_shell_settings(file, {})
-
-
-def test_load_settings_of_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"clarify\.toml: no such file; `clarify init` writes one"):
-        load_settings(tmp_path / "clarify.toml", {})
-
-
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
 def test_load_settings_of_an_unreadable_file(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "clarify.toml"
@@ -94,14 +82,6 @@ def test_load_settings_of_an_unreadable_file(tmp_path: Path, content: bytes | No
         ConfigurationError, match=r"clarify\.toml: cannot be read: (not UTF-8|Is a directory)"
     ):
         load_settings(file, {})
-
-
-def test_load_settings_finds_the_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "clarify.toml").write_text(FULL)
-    monkeypatch.chdir(tmp_path)
-    settings = load_settings(None, ENVIRON)
-    assert settings.file == tmp_path / "clarify.toml"
-    assert settings.storage.path == tmp_path / "clarify.db"
 
 
 def test_prepare_folders_creates_them(tmp_path: Path) -> None:

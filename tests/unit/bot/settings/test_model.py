@@ -109,7 +109,7 @@ def test_settings_accept_the_tables_of_later_parts() -> None:
         secret_env = "PLANNER_TOKEN"
         [responders.architect]
         command = ["answer", "--json"]
-        time_limit = "30s"
+        timeout = "30s"
         [responders.reviewer]
         people = "C2"
         [github]

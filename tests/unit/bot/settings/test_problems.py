@@ -125,27 +125,6 @@ def test_settings_name_what_is_wrong(source: str, expected: str) -> None:
     assert [line for line in problems(source) if expected in line], problems(source)
 
 
-def test_settings_tell_everything_at_once_in_the_order_of_the_file() -> None:
-    lines = problems(
-        """
-        [slack]
-        mod = "socket"
-        [[producers]]
-        name = "a"
-        [[producers]]
-        name = "a"
-        [monitor]
-        sla = "soon"
-        """,
-        {},
-    )
-    numbers = [int(line.split(":")[1]) for line in lines]
-    assert numbers == sorted(numbers)
-    words = " ".join(lines)
-    for part in ("slack.mod:", "producers[1].name", "monitor.sla", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"):
-        assert part in words
-
-
 def test_settings_never_repeat_a_secret_put_in_the_wrong_place() -> None:
     secret = "sk-live-12345"
     source = f"""

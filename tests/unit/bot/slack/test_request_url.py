@@ -11,17 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 import structlog
+from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.request_url import (
-    SIGNATURE,
-    TIMESTAMP,
-    MissedEvents,
-    RequestUrl,
-    UrlAnswer,
-    signature_refusal,
-    signed,
-)
-from bot.slack.socket import Envelope
+from bot.slack.request_url import MissedEvents, NotTaken, RequestUrl
+from bot.slack.socket import Envelope, Json
 from tests.kit.clocks import ManualClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -62,14 +55,16 @@ def test_gap_shows_on_what_comes_next(arrived: list[tuple[int, dict[str, bool]]]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AT = int(NOW.timestamp())
 SECRET = "made-up-signing-secret"
+DONE = {"text": "done"}
 EVENT = {"type": "event_callback", "event_id": "Ev1", "event": {"type": "message", "text": "confidential"}}
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
 
 
 def headers(body: bytes, *, at: int = AT, content_type: str = JSON, **more: str) -> dict[str, str]:
     return {
         TIMESTAMP: str(at),
-        SIGNATURE: signed(SECRET, str(at), body),
+        SIGNATURE: str(SignatureVerifier(SECRET).generate_signature(timestamp=str(at), body=body)),
         "content-type": content_type,
     } | {name.replace("_", "-"): value for name, value in more.items()}
 
@@ -89,13 +84,13 @@ class App:
         self.free.set()
         self.broken = False
 
-    async def handle(self, delivery: Envelope) -> UrlAnswer:
+    async def handle(self, delivery: Envelope) -> Json:
         self.seen.append(delivery)
         self.entered.set()
         await self.free.wait()
         if self.broken:
             raise RuntimeError("confidential")
-        return UrlAnswer(200, '{"text": "done"}', JSON)
+        return DONE
 
     def look(self) -> None:
         self.looks += 1
@@ -124,76 +119,41 @@ def made_url(app: App, clock: ManualClock, drain: float = 5) -> RequestUrl:
     return RequestUrl(signing_secret=SECRET, on_gap=app.look, clock=clock, drain=drain)
 
 
-async def send(url: RequestUrl, payload: object, **more: Any) -> UrlAnswer:
+async def send(url: RequestUrl, payload: object, **more: Any) -> int:
     body = text(payload)
-    return await url.take(headers(body, **more), body)
+    return await status(url, headers(body, **more), body)
 
 
-def test_signature_of_the_documentation() -> None:
-    """docs.slack.dev, "Verifying requests from Slack": the example."""
-    body = (
-        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
-        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
-        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
-        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
-    )
-    made = signed("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body)
-    assert made == "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+async def status(url: RequestUrl, headers: dict[str, str], body: bytes) -> int:
+    try:
+        await url.take(headers, body)
+    except NotTaken as error:
+        return error.status
+    return 200
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    "changes",
     [
-        ({}, None),
-        ({TIMESTAMP: None}, "no x-slack-request-timestamp"),
-        ({SIGNATURE: None}, "no x-slack-signature"),
-        ({TIMESTAMP: "soon"}, "no number"),
-        ({TIMESTAMP: f"{AT}\n"}, "no number"),
-        ({TIMESTAMP: "１７７"}, "no number"),  # digits, but not ASCII's
-        ({TIMESTAMP: str(AT - 1)}, "does not fit"),
-        ({SIGNATURE: ""}, "no v0 signature"),
-        ({SIGNATURE: "v0=" + "0" * 63}, "no v0 signature"),
-        ({SIGNATURE: "v0=" + "é" * 64}, "no v0 signature"),
-        ({SIGNATURE: "v0=" + "0" * 64}, "does not fit"),
+        {TIMESTAMP: None},
+        {SIGNATURE: None},
+        {TIMESTAMP: "soon"},
+        {TIMESTAMP: str(AT - 301)},
+        {TIMESTAMP: str(AT - 1)},
+        {SIGNATURE: ""},
+        {SIGNATURE: "v0=" + "é" * 64},
+        {SIGNATURE: "v0=" + "0" * 64},
     ],
 )
 async def test_request_that_is_not_signed_by_slack_is_refused(
-    url: RequestUrl, app: App, changes: dict[str, str | None], why: str | None
+    url: RequestUrl, app: App, changes: dict[str, str | None]
 ) -> None:
     body = text(EVENT)
     given = {k: v for k, v in (headers(body) | changes).items() if v is not None}
     with structlog.testing.capture_logs() as logs:
-        answer = await url.take(given, body)
-    if why is None:
-        assert (answer.status, len(app.seen), logs) == (200, 1, [])
-        return
-    assert (answer.status, app.seen) == (401, [])
-    assert why in json.loads(answer.body)["message"]
-    assert [line["log_level"] for line in logs] == ["warning"]
-    assert why in logs[0]["reason"]
-
-
-@pytest.mark.parametrize(
-    ("age", "fresh"), [(0, True), (299, True), (300, True), (301, False), (-300, True), (-301, False)]
-)
-def test_request_is_good_for_five_minutes(age: int, fresh: bool) -> None:
-    body = text(EVENT)
-    found = signature_refusal(SECRET, headers(body, at=AT - age), body, NOW)
-    assert (found is None) is fresh
-
-
-def test_signature_is_over_every_byte() -> None:
-    body = text(EVENT)
-    assert signature_refusal(SECRET, headers(body), body + b" ", NOW) is not None
-    assert signature_refusal("another", headers(body), body, NOW) is not None
-
-
-async def test_bodies_that_are_no_utf8_are_refused_or_unreadable(url: RequestUrl, app: App) -> None:
-    body = b"\xff\xfe{"
-    assert (await url.take({}, body)).status == 401
-    for content_type in (JSON, FORM, ""):
-        assert (await url.take(headers(body, content_type=content_type), body)).status == 400
+        assert await status(url, given, body) == 401
     assert not app.seen
+    assert [line["log_level"] for line in logs] == ["warning"]
 
 
 @pytest.mark.parametrize(
@@ -211,34 +171,9 @@ async def test_signed_request_that_cannot_be_read_is_400(
     url: RequestUrl, app: App, content_type: str, body: bytes
 ) -> None:
     with structlog.testing.capture_logs() as logs:
-        answer = await url.take(headers(body, content_type=content_type), body)
-    assert (answer.status, app.seen) == (400, [])
-    assert [line["log_level"] for line in logs] == ["warning"]
-
-
-@pytest.mark.parametrize("opened", [True, False])
-async def test_challenge_is_repeated_also_before_we_are_ready(clock: ManualClock, opened: bool) -> None:
-    app = App()
-    url = made_url(app, clock)
-    if opened:
-        await url.start(app.handle)
-    answer = await send(url, {"type": "url_verification", "challenge": "abc", "token": "x"})
-    assert (answer.status, answer.body) == (200, "abc")
-    body = text({"type": "url_verification", "challenge": "abc"})
-    assert (await url.take({"content-type": JSON}, body)).status == 401
-    await url.stop()
-
-
-async def test_look_at_the_certificate_needs_no_signature_and_reaches_nobody(
-    url: RequestUrl, app: App
-) -> None:
-    assert (await url.take({"content-type": FORM}, b"ssl_check=1&token=abc")).status == 200
-    assert (await url.take({"content-type": FORM}, b"ssl_check=1&command=%2Fclarify&text=x")).status == 200
-    signed = b"ssl_check=1&token=abc"
-    assert (await url.take(headers(signed, content_type=FORM), signed)).status == 200
-    forged = headers(b"ssl_check=1", content_type=FORM) | {SIGNATURE: "v0=" + "0" * 64}
-    assert (await url.take(forged, b"ssl_check=1")).status == 401
+        assert await status(url, headers(body, content_type=content_type), body) == 400
     assert not app.seen
+    assert [line["log_level"] for line in logs] == ["warning"]
 
 
 @pytest.mark.parametrize(
@@ -266,8 +201,7 @@ async def test_look_at_the_certificate_needs_no_signature_and_reaches_nobody(
 async def test_what_slack_sends_reaches_the_app(
     url: RequestUrl, app: App, content_type: str, body: bytes, payload: dict[str, Any]
 ) -> None:
-    answer = await url.take(headers(body, content_type=content_type), body)
-    assert answer == UrlAnswer(200, '{"text": "done"}', JSON)
+    assert await url.take(headers(body, content_type=content_type), body) == DONE
     assert app.seen == [Envelope(payload)]
 
 
@@ -290,9 +224,7 @@ async def test_what_the_app_fails_at_is_not_acknowledged_and_not_repeated_to_any
     url: RequestUrl, app: App
 ) -> None:
     app.broken = True
-    answer = await send(url, EVENT)
-    assert answer.status == 500
-    assert "confidential" not in answer.body
+    assert await send(url, EVENT) == 500
 
 
 async def test_p4_end_of_the_connection_does_not_tear_a_click_in_two(url: RequestUrl, app: App) -> None:
@@ -318,14 +250,14 @@ async def test_stop_does_not_wait_for_ever(
     await asyncio.wait_for(app.entered.wait(), 60)
     await asyncio.wait_for(url.stop(), 60)
     assert "not finished 0.01 s after stopping: message" in caplog.text
-    assert (await request).status == 503
+    assert await request == 503
 
 
 async def test_p10_events_that_slack_leaves_out_are_looked_for(
     url: RequestUrl, app: App, clock: ManualClock
 ) -> None:
     limited = {"type": "app_rate_limited", "team_id": "T1", "minute_rate_limited": AT // 60}
-    assert (await send(url, limited)).status == 200
+    assert await send(url, limited) == 200
     await clock.advance(60)
     await send(url, EVENT, at=AT + 60)
     assert app.looks == 1
@@ -336,7 +268,7 @@ async def test_requests_that_are_not_slacks_do_not_end_a_silence(
     url: RequestUrl, app: App, clock: ManualClock
 ) -> None:
     await clock.advance(600)
-    assert (await url.take({}, b"{}")).status == 401
+    assert await status(url, {}, b"{}") == 401
     assert app.looks == 0
     await send(url, EVENT, at=AT + 600)
     assert app.looks == 1
@@ -346,9 +278,9 @@ async def test_p9_nothing_that_was_sent_is_logged(url: RequestUrl, app: App) -> 
     with structlog.testing.capture_logs() as logs:
         app.broken = True
         await send(url, EVENT)
-        await url.take({TIMESTAMP: "confidential", SIGNATURE: "confidential"}, b"confidential")
+        await status(url, {TIMESTAMP: "confidential", SIGNATURE: "confidential"}, b"confidential")
         body = b"payload=confidential"
-        await url.take(headers(body, content_type=FORM), body)
+        await status(url, headers(body, content_type=FORM), body)
         await url.stop()
         await send(url, EVENT)
     assert len(logs) == 4
@@ -357,22 +289,14 @@ async def test_p9_nothing_that_was_sent_is_logged(url: RequestUrl, app: App) -> 
 
 async def test_not_ready_is_said_and_nothing_is_taken(app: App, clock: ManualClock) -> None:
     url = made_url(app, clock)
-    assert (await send(url, EVENT)).status == 503
+    assert await send(url, EVENT) == 503
     assert not url.connected
     await url.start(app.handle)
     assert url.connected
-    assert (await send(url, EVENT)).status == 200
+    assert await send(url, EVENT) == 200
     await url.stop()
     assert not url.connected
-    assert (await send(url, EVENT)).status == 503
+    assert await send(url, EVENT) == 503
     await url.start(app.handle)  # too late
     assert not url.connected
     assert len(app.seen) == 1
-
-
-async def test_wait_ends_with_stop(url: RequestUrl) -> None:
-    waiting = asyncio.create_task(url.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    await url.stop()
-    await asyncio.wait_for(waiting, 60)

@@ -8,17 +8,14 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from bot.web.server import ConnectionLimits, HttpServer
+from bot.web.server import HttpServer
 
 PATIENCE = 60.0
 
 
 @asynccontextmanager
-async def serving(
-    app: FastAPI, limits: ConnectionLimits | None = None, port: int = 0
-) -> AsyncIterator[HttpServer]:
-    server = HttpServer(app, "127.0.0.1", port, limits or ConnectionLimits.within(1024))
-    await server.bind()
+async def serving(app: FastAPI, connections: int = 512, port: int = 0) -> AsyncIterator[HttpServer]:
+    server = HttpServer(app, "127.0.0.1", port, connections)
     running = asyncio.create_task(server.run())
     try:
         yield server

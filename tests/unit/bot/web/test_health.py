@@ -28,7 +28,7 @@ from bot.web.health import Sources, health_routes, metrics_routes, producer_chec
 from bot.web.server import build_app
 from core.clarification import Status
 from core.index import Index
-from tests.kit.builders import changed
+from tests.kit.builders import changed, counted
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming
 from tests.unit.bot.strategies import record_of
@@ -280,7 +280,7 @@ async def test_requests_are_counted_by_their_route(world: World) -> None:
     async with httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as client:
         for path in ("/livez", "/readyz", "/readyz?x=1", "/wp-login.php", "/../etc"):
             await client.get(path)
-    assert world.telemetry.requests == {
+    assert counted(world.telemetry.requests) == {
         ("/metrics", "200"): 1,
         ("/livez", "200"): 1,
         ("/readyz", "503"): 2,
@@ -294,8 +294,8 @@ async def test_what_happened_is_counted(world: World) -> None:
     world.telemetry.record_changed(None, asked, "r-*")
     world.telemetry.record_changed(asked, changed(asked, status="answered"), "r-*")
     world.telemetry.told("webhooks", "hooks.example.com", "later")
-    world.telemetry.rate_limited["users.info"] += 1
-    world.telemetry.tools["ask_human", "refused"] += 1
+    world.telemetry.rate_limited.labels("users.info").inc()
+    world.telemetry.tools.labels("ask_human", "refused").inc()
     world.telemetry.delivered("card", "sent")
     world.telemetry.delivered("card", "later")
     world.telemetry.paged("slack", "sent")

@@ -210,18 +210,6 @@ async def test_event_over_the_limit_is_refused_and_told(
     assert await door.bot.ids() == []
 
 
-async def test_reader_that_sends_too_much_is_let_go(door: Door, caplog: pytest.LogCaptureFixture) -> None:
-    """Where no body belongs, one that is too large ends the stream, as it should."""
-    host, port = door.server.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    wanted = f"GET {EVENTS} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer planner-token\r\n"
-    writer.write(f"{wanted}Content-Length: {1 << 30}\r\n\r\n".encode())
-    async with asyncio.timeout(PATIENCE):
-        assert (await reader.read()).endswith(b"0\r\n\r\n")
-    writer.close()
-    assert [record.message for record in caplog.records if record.name == "uvicorn.error"] == []
-
-
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", MESSAGES), ("GET", EVENTS), ("POST", "/messages"), ("GET", "/events")]
 )

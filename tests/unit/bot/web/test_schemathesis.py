@@ -24,7 +24,7 @@ from schemathesis.schemas import APIOperation
 
 from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
-from bot.web.server import ConnectionLimits, HttpServer
+from bot.web.server import HttpServer
 from core.clarification import Decider
 from core.clock import SystemClock
 from core.hub import Hub, Request
@@ -51,7 +51,7 @@ agent = "engineer"
 can_clarify = ["architect"]
 clarify_max_rounds = 5
 """
-LIMITS = ConnectionLimits.within(1024)
+CONNECTIONS = 512
 Building = Callable[[Path], AbstractAsyncContextManager[FastAPI]]
 
 
@@ -77,7 +77,7 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
             for issue in (42, 43):
                 await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
             await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "shell"))
-            yield bot.http_app(LIMITS)
+            yield bot.http_app(CONNECTIONS)
         finally:
             await bot.stop()
 
@@ -89,8 +89,7 @@ def serving(building: Building, folder: Path) -> Iterator[tuple[FastAPI, str]]:
 
     async def serve() -> None:
         async with building(folder) as app:
-            server = HttpServer(app, "127.0.0.1", 0, LIMITS)
-            await server.bind()
+            server = HttpServer(app, "127.0.0.1", 0, CONNECTIONS)
             found.append((app, server, asyncio.get_running_loop()))
             started.set()
             await server.run()
