@@ -166,8 +166,8 @@ def hours_of_week(value: str) -> str:
 
 PAGERS = ("apprise",)
 """Kinds of pagers outside Slack; a step names one as `KIND:VARIABLE`, the environment variable with its address. For
-a new kind, add its name here, its address check to `bot.settings.environment` and its sending to
-`bot.oncall.outside`.
+a new kind, add its name here, its address check to `bot.settings.environment`, and what sends to it
+(`bot.oncall.outside.OutsidePager`) to `bot.oncall.build`.
 """
 
 
