@@ -303,9 +303,7 @@ class PageActions:
             return Tell(GONE)
         incident = chosen[0]
         if incident.clarification is None:
-            text = "\n\n".join(
-                filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
-            )
+            text = "\n\n".join(filter(None, (incident.title, incident.reason, incident.body)))
             return OpenModal(self.renderer.view(message_modal("Full text", text)))
         record = await self.ledger.find(incident.clarification)
         # In a thread: a large record must not delay other clicks.

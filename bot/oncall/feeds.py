@@ -348,7 +348,7 @@ def _trouble_of(
         who = "; ".join(_inert(f"{each.label}: {each.why}") for each in unknown[:_NAMED])
         said = f"{_subject(policy, source)} lists someone who cannot be paged ({who}). Meanwhile, {_stand_in(policy)}."
         return f"unknown: {who}", said
-    if timetable.ends_by(now):
+    if all(each.ends <= now for each in timetable.shifts):
         return (
             "empty",
             f"{_subject(policy, source)} lists no one for the next month; {_stand_in(policy)}.",
@@ -450,13 +450,10 @@ def _on_call(
         fix = f"{source.advice}; until then {stand_in} is on call"
         yield wrong(subject, f"{title} lists no one for the next month", fix)
         return
-    if not any(each.email or each.names for each in left):
-        yield wrong(subject, f"{title} has shifts, but no names or e-mail addresses", source.advice)
-        return
     unknown = {each.person: each for each in left if each.user is None}
     named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:LISTED])
     if all(each.user is None for each in left):
-        fix = f"map them in `people`; until then {stand_in} is on call"
+        fix = f"map them in `people`, or {source.advice}; until then {stand_in} is on call"
         yield wrong(subject, f"{title} lists no one who can be paged: {named}", fix)
         return
     first, change = timetable.now(now), timetable.next(now)

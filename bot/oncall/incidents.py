@@ -73,7 +73,6 @@ class Incident:
     title: str
     reason: str
     body: str
-    link: str | None
     expires_at: datetime | None
     began_at: datetime
     closed_at: datetime | None
@@ -470,7 +469,6 @@ def _incident(row: Row) -> Incident:
         title=row["title"],
         reason=row["reason"],
         body=row["body"],
-        link=row["link"],
         expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
         began_at=moment(row["began_at"]),
         closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
@@ -525,7 +523,7 @@ def forget(tx: Tx, incidents: Iterable[int]) -> None:
     """Close incidents, since no one can tell any more what they are about, and erase their words and the people in their logs."""
     for some in batches(incidents):
         tx.run(
-            """update incidents set title = :gone, reason = :gone, body = '', link = null,
+            """update incidents set title = :gone, reason = :gone, body = '',
                  closed_at = coalesce(closed_at, began_at) where id in :ids""",
             gone=FORGOTTEN,
             ids=some,

@@ -185,20 +185,19 @@ class PageView:
             since=incident.began_at,
             expires_at=incident.expires_at,
             clarification=incident.clarification,
-            link=incident.link,
         )
 
     async def _item(self, incident: Incident, item: PageItem, channel: str | None) -> PageItem:
         """Adds the question and a link to its card. Leaves out the text of a handoff whose card is in the same channel."""
         if incident.clarification is None:
             key = incident.notice_key
-            link = incident.link or await self._link(key)
+            link = await self._link(key)
             card = await self.messages.get(key) if incident.kind == "handoff" and link else None
             if card is not None and card.ts is not None and card.channel == channel:
                 item = replace(item, reason="", body="")
             return item.with_question(None, link)
         record = await self._record(incident.clarification)
-        link = incident.link or (await self._link(f"card:{record.id}:{record.round}") if record else None)
+        link = await self._link(f"card:{record.id}:{record.round}") if record else None
         return item.with_question(record, link)
 
     async def _record(self, clarification: str) -> Clarification | None:

@@ -79,25 +79,17 @@ class Timetable:
     shifts: tuple[Shift, ...] = ()
     faults: tuple[str, ...] = ()
 
-    def current(self, at: datetime) -> list[Shift]:
-        """The shifts of known Slack users at a moment: those of the highest level."""
-        now = [each for each in self.shifts if each.is_at(at) and each.user is not None]
-        highest = max((each.level for each in now), default=0)
-        return [each for each in now if each.level == highest]
-
     def now(self, at: datetime) -> tuple[str, ...]:
-        """The Slack users on call at a moment."""
-        return tuple(dict.fromkeys(each.user for each in self.current(at) if each.user is not None))
+        """The Slack users on call at a moment: those of the highest level."""
+        there = [(each.level, each.user) for each in self.shifts if each.is_at(at) and each.user is not None]
+        highest = max((level for level, _ in there), default=0)
+        return tuple(dict.fromkeys(user for level, user in there if level == highest))
 
     def next(self, at: datetime) -> datetime | None:
         """When someone else, or no one, is on call; None if no change is known."""
         users, left = self.now(at), Timetable(tuple(each for each in self.shifts if each.ends > at))
         moments = sorted({then for each in left.shifts for then in (each.begins, each.ends) if then > at})
         return next((then for then in moments[:_LOOKED_AT] if left.now(then) != users), None)
-
-    def ends_by(self, at: datetime) -> bool:
-        """Whether no one has a shift any more."""
-        return not any(each.ends > at for each in self.shifts)
 
 
 class OnCallSource(Protocol):

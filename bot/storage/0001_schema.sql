@@ -256,7 +256,6 @@ create table incidents (         -- what a person has to take
   title text not null,
   reason text not null,
   body text not null,
-  link text,
   expires_at real,               -- of its question
   began_at real not null,
   closed_at real

@@ -805,7 +805,10 @@ async def test_check_says_who_is_on_call_now_and_next(
     [
         ([], "the calendar lists no one for the next month"),
         ([("Ade", -9, -8)], "the calendar lists no one for the next month"),
-        ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "has shifts, but no names or e-mail addresses"),
+        (
+            [("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)],
+            "lists no one who can be paged: “someone without a name” (it has neither",
+        ),
         ([("Busy", -1, 1)], "lists no one who can be paged: “Busy” (no one in Slack has that"),
         ([("ade", -1, 1), ("Zoe", 1, 2)], "names people who can't be paged: “Zoe”"),
         ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names people who can't be paged: “zoe@example.com”"),

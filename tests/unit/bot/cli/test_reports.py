@@ -228,9 +228,7 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     assert record is not None
     at = datetime(2020, 1, 2, 3, 40, tzinfo=UTC)
     sending: dict[str, object] = {"via": "slack", "to": "U1", "mentions": [], "state": "sent", "note": None}
-    incident = Incident(
-        1, "e", "escalated", "platform", None, record.id, "t", "overdue", "", None, None, at, None
-    )
+    incident = Incident(1, "e", "escalated", "platform", None, record.id, "t", "overdue", "", None, at, None)
     paged = Logged(incident, {"what": "sent", "at": at.timestamp(), "step": 0, "page": 1}, (sending,))
     lines = trail(record, None, Beside({}, {record.id: [paged]}))
     assert [each["type"] for each in lines] == [

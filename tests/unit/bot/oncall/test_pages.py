@@ -182,7 +182,7 @@ def an_incident(
 ) -> Incident:
     began = START if over else None
     kind = kind_of(key)
-    return Incident(number, key, kind, None, None, about, "t", "r", "b", None, None, START, began)
+    return Incident(number, key, kind, None, None, about, "t", "r", "b", None, START, began)
 
 
 def a_page(

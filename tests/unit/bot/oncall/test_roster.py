@@ -215,7 +215,7 @@ ROLES = '[responders.architect]\npeople = ["C0ARCHITECTS"]\n[responders.lead]\np
 
 
 def incident(agent: str | None, clarification: str | None, policy: str | None = "platform") -> Incident:
-    return Incident(1, "e:1", "event", policy, agent, clarification, "", "", "", None, None, START, None)
+    return Incident(1, "e:1", "event", policy, agent, clarification, "", "", "", None, START, None)
 
 
 ABOUT, OTHER, NONE = (

@@ -91,7 +91,7 @@ async def fill(store: Store) -> None:
         {"id": 1, "key": "escalated:CLR-7-001:1", "clarification": "CLR-7-001"},
         {"id": 2, "key": "errored:planner:e1b"},
         {"id": 3, "key": "escalated:CLR-7-0011:1", "clarification": "CLR-7-0011"},
-        **dict.fromkeys(("title", "reason", "body", "link"), SECRET),
+        **dict.fromkeys(("title", "reason", "body"), SECRET),
         kind="escalated",
         began_at=1.0,
         closed_at=2.0,
@@ -155,9 +155,9 @@ LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
         ("page:2:D1", "32.0", None, 0),
         ("page:3:D1", "33.0", "x", 1),
     ],
-    "select title, reason, body, link from incidents order by id": [
-        *[(NOTHING_SAID, NOTHING_SAID, "", None)] * 2,
-        (SECRET,) * 4,
+    "select title, reason, body from incidents order by id": [
+        *[(NOTHING_SAID, NOTHING_SAID, "")] * 2,
+        (SECRET,) * 3,
     ],
     "select incident from incident_log where entry like '%U1%'": [3],
     "select id from texts": ["t-3"],
