@@ -193,7 +193,7 @@ class Store(ABC):
 
     @abstractmethod
     def news(self) -> AsyncGenerator[list[News] | None]:
-        """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with
+        """Yields what other bots tell (`Tx.tell`) and what another process forgot (`sqlite.tell_changed`), as topics with
         names. Yields None when some may have been missed, as at first.
         """
 
