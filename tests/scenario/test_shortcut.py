@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -102,7 +103,9 @@ async def test_p6_who_may_not_answer_is_told_why(stage: World) -> None:
         assert stage.record()["status"] == "pending"
 
 
-async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
+async def test_p4_busy_ledger_changes_nothing_now_or_later(
+    stage: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)
@@ -114,7 +117,10 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
             context = stage.workspace.context
             context.options = replace(context.options, response_uses=0, ack_timeout=2.0)
             stage.workspace.faults.add("chat.postEphemeral", "refuse:channel_not_found", times=1)
-            assert not (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS)).ok
+            trying = asyncio.create_task(stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS))
+            await stage.until(lambda: not stage.workspace.faults.pending())  # the bot has given up
+            assert not (await trying).ok
+            assert "listener gave up: nobody could be told" in caplog.text
             assert stage.ledger(100001) == before
         assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
         assert (await stage.reply())["response"] == "no"
