@@ -23,7 +23,7 @@ from bot.http import (
 )
 from bot.producers.dialects import Spoken, Subscription, redirected
 from bot.storage.store import Acting
-from core.aaep import clarification_reply, confirmation_reply
+from core.aaep import reply_to
 from core.clarification import Response
 
 
@@ -113,22 +113,14 @@ async def send_reply(
 
 def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
     """Returns a `confirmation.reply` or `clarification.reply` (AAEP, chapter 6). Deterministic."""
-    if reply.confirms:
-        return confirmation_reply(
-            reply_token=reply.reply_token,
-            decision=str(reply.response),
-            subscription_id=subscription_id,
-            answered_at=reply.answered_at,
-            decided_by=reply.decided_by,
-            rationale=reply.rationale,
-            correlation_id=reply.correlation_id,
-        )
-    return clarification_reply(
-        reply_token=reply.reply_token,
-        response=reply.response,
+    return reply_to(
+        reply.reply_token,
+        reply.response,
+        confirms=reply.confirms,
         subscription_id=subscription_id,
         answered_at=reply.answered_at,
         decided_by=reply.decided_by,
+        rationale=reply.rationale,
         correlation_id=reply.correlation_id,
     )
 
