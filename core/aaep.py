@@ -198,41 +198,32 @@ def _ask(agent_id: str, words: str, asked: Question, agentx: Mapping[str, Any]) 
     )
 
 
-def clarification_reply(*, response: Response, **of: Any) -> dict[str, Any]:
-    """Returns a `clarification.reply` (chapter 6 §6.5). `of`: see `_reply`."""
-    return _reply("clarification.reply", "response", response, **of)
-
-
-def confirmation_reply(*, decision: str, **of: Any) -> dict[str, Any]:
-    """Returns a `confirmation.reply` (chapter 6 §6.3). `of`: see `_reply`."""
-    if decision not in DECISIONS:
-        raise ValueError("expected the decision accept or reject")
-    return _reply("confirmation.reply", "decision", decision, **of)
-
-
-def _reply(
-    kind: str,
-    says: str,
+def reply_to(
+    reply_token: str,
     response: Response,
     *,
-    reply_token: str,
+    confirms: bool,
     subscription_id: str,
     answered_at: datetime,
     decided_by: str | None,
     correlation_id: str | None,
     rationale: str | None = None,
 ) -> dict[str, Any]:
-    """Returns a reply with only the fields of its schema; `says` is the field of the response."""
+    """Returns a `confirmation.reply` (chapter 6 §6.3) if it `confirms`, else a `clarification.reply` (§6.5), with only the
+    fields of its schema.
+    """
+    if confirms and response not in DECISIONS:
+        raise ValueError("expected the decision accept or reject")
     reply: dict[str, Any] = {
-        "type": kind,
+        "type": "confirmation.reply" if confirms else "clarification.reply",
         "reply_token": reply_token,
-        says: response,
+        "decision" if confirms else "response": response,
         "subscription_id": subscription_id,
         "timestamp": iso(answered_at),
     }
     if decided_by:
         reply["decided_by"] = decided_by[:256]
-    if rationale:
+    if confirms and rationale:
         reply["decision_rationale"] = rationale[:RATIONALE_LIMIT]
     if correlation_id:
         reply["correlation_id"] = correlation_id

@@ -486,6 +486,7 @@ class Round(Record):
 
 
 FREE_TEXT = Round()
+"""A round that another implementation asked."""
 UNKNOWN = Round(question=Question(kinds=()))
 """A round of which nothing is known."""
 PARTS: dict[str, type[Record]] = {

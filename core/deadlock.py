@@ -16,7 +16,7 @@ _COMPARED = 300
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One open clarification between agents: `asker` waits for `asked`; only if it is `blocking`, it does nothing else."""
+    """One open clarification between agents: `asker` waits for `asked`. `blocking`: and does nothing else meanwhile."""
 
     clarification: str
     asker: str

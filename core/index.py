@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
 from core.clarification import Clarification
 from core.errors import ClarifyError
@@ -16,7 +15,6 @@ from core.summary import Seen, Summary, summary_of
 
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
 Session = tuple[str, str]  # producer, session id
-_Key = TypeVar("_Key")
 
 
 def session_of(record: Seen) -> Session:
@@ -43,15 +41,20 @@ class Index:
             self._waiting[known.producer] -= _waits(known)
         self._waiting[record.producer] += _waits(record)
         if known is not None and not (record.needs_something and session_of(known) == session_of(record)):
-            _take_out(self._of_session, session_of(known), known.id)
+            self._take_out(session_of(known), known.id)
             known = None
         if not record.needs_something:
             self._by_id.pop(record.id, None)
             return record
         if known is None:
-            _add(self._of_session, session_of(record), record.id)
+            session = session_of(record)
+            self._of_session[session] = (*self._of_session.get(session, ()), record.id)
         self._by_id[record.id] = record
         return record
+
+    def _take_out(self, session: Session, clarification: str) -> None:
+        if left := tuple(name for name in self._of_session.pop(session) if name != clarification):
+            self._of_session[session] = left
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -102,12 +105,3 @@ class Index:
 
 def _waits(record: Summary) -> bool:
     return record.is_open and record.is_direct
-
-
-def _add(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
-    groups[key] = (*groups.get(key, ()), clarification)
-
-
-def _take_out(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
-    if left := tuple(name for name in groups.pop(key) if name != clarification):
-        groups[key] = left

@@ -22,7 +22,7 @@ from bot.http import (
 )
 from bot.producers.dialects import Spoken, Subscription, object_in, redirected
 from bot.storage.store import Acting
-from core.aaep import clarification_reply, confirmation_reply
+from core.aaep import reply_to
 from core.clarification import Response
 
 
@@ -112,16 +112,16 @@ async def send_reply(
 
 def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
     """Returns a `confirmation.reply` or `clarification.reply` (AAEP, chapter 6). Deterministic."""
-    fields: dict[str, Any] = {
-        "reply_token": reply.reply_token,
-        "subscription_id": subscription_id,
-        "answered_at": reply.answered_at,
-        "decided_by": reply.decided_by,
-        "correlation_id": reply.correlation_id,
-    }
-    if reply.confirms:
-        return confirmation_reply(decision=str(reply.response), rationale=reply.rationale, **fields)
-    return clarification_reply(response=reply.response, **fields)
+    return reply_to(
+        reply.reply_token,
+        reply.response,
+        confirms=reply.confirms,
+        subscription_id=subscription_id,
+        answered_at=reply.answered_at,
+        decided_by=reply.decided_by,
+        rationale=reply.rationale,
+        correlation_id=reply.correlation_id,
+    )
 
 
 def subscription_gone(answer: HttpAnswer, dialect: Spoken) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import aaep
-from core.aaep import Event, NotAnEvent, clarification_reply, core_type, parse_event
+from core.aaep import Event, NotAnEvent, core_type, parse_event, reply_to
 from core.clarification import Ask, Choice, Question, Response
 
 RECEIVED = datetime(2026, 5, 24, 14, 23, tzinfo=UTC)
@@ -304,7 +304,8 @@ def test_event_with_any_fields_is_read(fields: dict[str, object], kind: str) -> 
 def test_reply_is_valid_by_the_schema(
     response: Response, at: datetime, decided_by: str | None, correlation: str | None
 ) -> None:
-    reply = clarification_reply(
+    reply = reply_to(
+        confirms=False,
         reply_token="rpl_1",
         response=response,
         subscription_id="sub_1",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import answers
-from core.aaep import Event, confirmation_reply, parse_event
+from core.aaep import Event, parse_event, reply_to
 from core.clarification import Answer, Ask, Clarification, Confirmation, Decision, round_with
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
@@ -324,10 +324,10 @@ def test_escalation_says_the_options_and_the_stakes(confirmation: Confirmation, 
 
 def reply(**changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "reply_token": "rpl_1", "decision": "accept", "subscription_id": "sub_1", "decided_by": "user:ade",
+        "reply_token": "rpl_1", "response": "accept", "subscription_id": "sub_1", "decided_by": "user:ade",
         "answered_at": datetime(2026, 5, 24, 14, 25, tzinfo=UTC), "rationale": None, "correlation_id": None,
     }  # fmt: skip
-    return confirmation_reply(**(fields | changes))
+    return reply_to(confirms=True, **(fields | changes))
 
 
 def test_reply_has_only_what_the_schema_knows() -> None:
@@ -354,13 +354,13 @@ def test_reply_has_only_what_the_schema_knows() -> None:
 def test_reply_is_valid(
     decision: str, rationale: str | None, decided_by: str | None, correlation_id: str | None
 ) -> None:
-    made = reply(decision=decision, rationale=rationale, decided_by=decided_by, correlation_id=correlation_id)
+    made = reply(response=decision, rationale=rationale, decided_by=decided_by, correlation_id=correlation_id)
     VALID.validate(made)
 
 
 def test_reply_carries_no_other_decision() -> None:
     with pytest.raises(ValueError, match="accept or reject"):
-        reply(decision="yes")
+        reply(response="yes")
 
 
 _json = st.recursive(
