@@ -167,17 +167,6 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
                 yield from _judged(turns, policies[course.incident.policy], sent, course, figures)
 
 
-def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
-    """Who asks who is on call is told what pages go by."""
-    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
-    for told in facts.story.told:
-        policy = policies[told.policy]
-        if turns.known(policy, told.at):
-            figures["told"] += 1
-            if told.users not in (may_be := turns.may_be(policy, told.at, {None})):
-                yield f"{told.policy} at {told.at:.0f}: told {told.users}, not {may_be}"
-
-
 def _judged(
     turns: ConcurrencyLimit, policy: Policy, sent: Sent, course: Course, figures: Counter[str]
 ) -> Iterator[str]:
