@@ -254,8 +254,10 @@ class Store(ABC):
             while not self._queue.empty() and len(batch) < _BATCH:
                 batch.append(self._queue.get_nowait())
             self._watch_commit()
-            await self._commit(batch)
-            self._slow.cancel()
+            try:
+                await self._commit(batch)
+            finally:
+                self._slow.cancel()
 
     def _watch_commit(self) -> None:
         """Refuses the work that waits behind a commit once the database has been silent for too long."""

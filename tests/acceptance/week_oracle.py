@@ -12,7 +12,7 @@ from tests.acceptance.week_facts import Facts, Incident
 from tests.acceptance.week_noise import noise
 from tests.acceptance.week_plan import HOUR, MINUTE, POLICIES, SLA
 from tests.acceptance.week_story import Act, CardAct, Change
-from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call, told_rightly
+from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call
 
 _SOON = 5.0  # seconds that a due thing may take
 _UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges
@@ -45,7 +45,6 @@ def judge(facts: Facts) -> Verdict:
     _acts_are_kept(facts, verdict)
     verdict.problems += only_who_is_on_call(facts, courses, verdict.figures)
     verdict.problems += nobody_was_there(facts, courses, verdict.figures)
-    verdict.problems += told_rightly(facts, verdict.figures)
     _calendars_are_asked(facts, verdict)
     _nobody_after_taking(facts, verdict)
     _one_has_it_in_hand(facts, verdict)

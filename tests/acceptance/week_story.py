@@ -71,15 +71,6 @@ class Act:
     confirmed: bool
 
 
-@dataclass(frozen=True)
-class Told:
-    """Who was on call, as the bot said when somebody asked."""
-
-    at: float
-    policy: str
-    users: tuple[str, ...]
-
-
 @dataclass
 class Story:
     """What happened, as everybody but the bot saw it."""
@@ -88,7 +79,6 @@ class Story:
     acts: list[Act] = field(default_factory=list)
     card_acts: list[CardAct] = field(default_factory=list)
     overrides: list[Override] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
     lives: list[tuple[float, float]] = field(default_factory=list)
     active: dict[str, list[float]] = field(
         default_factory=dict

@@ -20,7 +20,7 @@ _MATCHED = 20 * MINUTE  # until it is stored while Slack is slow to tell who som
 _DARK = {"directory", "slow directory", "unreachable"}
 
 
-class ConcurrencyLimit:
+class OnCall:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._plan, self._walls = facts.plan, facts.walls
@@ -157,7 +157,7 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
     """A page calls who is on call, all of them in their order and nobody else; or who was handed what it is about. Where
     there is nobody the next step goes.
     """
-    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
+    turns, policies = OnCall(facts), {policy.name: policy for policy in POLICIES}
     judged: set[tuple[int, ...]] = set()
     for course in courses.values():
         for sent in course.steps:
@@ -167,19 +167,8 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
                 yield from _judged(turns, policies[course.incident.policy], sent, course, figures)
 
 
-def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
-    """Who asks who is on call is told what pages go by."""
-    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
-    for told in facts.story.told:
-        policy = policies[told.policy]
-        if turns.known(policy, told.at):
-            figures["told"] += 1
-            if told.users not in (may_be := turns.may_be(policy, told.at, {None})):
-                yield f"{told.policy} at {told.at:.0f}: told {told.users}, not {may_be}"
-
-
 def _judged(
-    turns: ConcurrencyLimit, policy: Policy, sent: Sent, course: Course, figures: Counter[str]
+    turns: OnCall, policy: Policy, sent: Sent, course: Course, figures: Counter[str]
 ) -> Iterator[str]:
     facts, at, names = course.facts, course.facts.page_at[sent.pages[0]], f"page {sent.pages} ({policy.name})"
     sendings = [each for page in sent.pages for each in facts.sendings[page] if each.via == "slack"]
@@ -230,7 +219,7 @@ def _only_listed(facts: Facts, sent: Sent, course: Course) -> set[str]:
 
 def nobody_was_there(facts: Facts, courses: Mapping[int, Course], figures: Counter[str]) -> Iterator[str]:
     """A first step that went nowhere had nobody to go to."""
-    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
+    turns, policies = OnCall(facts), {policy.name: policy for policy in POLICIES}
     for course in courses.values():
         policy = policies.get(course.incident.policy or "")
         for entry in course.incident.log if policy is not None else ():

@@ -42,7 +42,6 @@ from tests.acceptance.week_story import (
     Change,
     Override,
     Story,
-    Told,
     WeekClock,
     ask_of,
     change_of,
@@ -88,7 +87,7 @@ class World:
     async def run(self) -> None:
         """The whole week."""
         await self._start()
-        works = (self._ask_all(), self._jump_all(), self._restart_all(), self._swap_all(), self._wonder())
+        works = (self._ask_all(), self._jump_all(), self._restart_all(), self._swap_all())
         for each in works:
             self._spawn(each)
         while self._loop.time() < WEEK:
@@ -164,16 +163,6 @@ class World:
             await self._until(jump.at)
             self.clock.jump(jump.by)
             self.story.jumps.append((self._loop.time(), jump.by))
-
-    async def _wonder(self) -> None:
-        """Somebody asks again and again who is on call."""
-        while True:
-            await asyncio.sleep(23 * MINUTE)
-            life = await self._there()
-            for policy in POLICIES:
-                users = await life.do(life.bot.board.roster.on_call(policy.name))
-                if users is not None:
-                    self.story.told.append(Told(self._loop.time(), policy.name, users))
 
     async def _swap_all(self) -> None:
         for swap in self.plan.swaps:

@@ -589,7 +589,12 @@ class Storm:
         while True:
             self.look()
             first = self.fleet.replicas[0]
-            if first.lives == 1 and not first.ended and time.monotonic() - began > len(self.samples):
+            if (
+                first.lives == 1
+                and not first.busy
+                and not first.ended
+                and time.monotonic() - began > len(self.samples)
+            ):
                 process = psutil.Process(first.pid)
                 with process.oneshot():
                     memory, handles = process.memory_info().rss, process.num_fds()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +12,6 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tests.workspace.kit import (
-    FAST,
     App,
     Json,
     actions,
@@ -25,7 +23,6 @@ from tests.workspace.kit import (
     section,
     select,
     text_input,
-    web_client,
 )
 from workspace import Workspace
 from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
@@ -64,11 +61,6 @@ async def do(http: aiohttp.ClientSession, what: str, user: str = ADE, **fields: 
     async with http.post(f"/do/{what}", data=form) as answer:
         assert answer.status == 204
         return str(json.loads(answer.headers.get("X-Notice", '""')))
-
-
-def unread(html: str) -> list[str]:
-    """How many messages each conversation has that this person has not seen."""
-    return re.findall(r'class="count">(\d+)', html)
 
 
 # What it shows
@@ -126,15 +118,6 @@ async def test_table_scrolls_inside_itself_and_aligns_its_columns(
     )
 
 
-async def test_table_is_drawn_below_the_buttons_wherever_it_stands(
-    app: App, http: aiohttp.ClientSession
-) -> None:
-    table = {"type": "table", "rows": [cells("Key", "Value")]}
-    await app.card(table, section("text"), actions(button("Go")))
-    html = await seen(http, "/part/channel")
-    assert html.index("text") < html.index(">Go<") < html.index('aria-label="Table"')
-
-
 async def test_data_table_shows_its_first_page_and_the_rest_on_demand(
     client: AsyncWebClient, http: aiohttp.ClientSession
 ) -> None:
@@ -187,88 +170,6 @@ async def test_recent_messages_are_shown_first_and_threads_beside(
     assert ("root" in recent, "message 149." in recent, "Show earlier" in recent) == (False, True, True)
     assert ("root" in whole, "only in the thread" in whole) == (True, False)
     assert "only in the thread" in await seen(http, "/part/thread", thread=root.ts)
-
-
-async def test_messages_are_grouped_by_author_within_minutes() -> None:
-    now = 1_800_000_000.0
-    async with (
-        Workspace(options=replace(FAST, clock=lambda: now)) as ws,
-        aiohttp.ClientSession(ws.url) as http,
-    ):
-        client = web_client(ws)
-        await ws.post(ADE, AGENTS, "first")
-        root = await ws.post(ADE, AGENTS, "next, talked about")
-        await ws.post(FOLAKE, AGENTS, "a reply", root.ts)
-        await ws.post(FOLAKE, AGENTS, "another reply", root.ts)
-        await ws.post(ADE, AGENTS, "below the link to the thread")
-        await ws.post(FOLAKE, AGENTS, "somebody else")
-        await client.chat_postMessage(channel=AGENTS, text="a card", blocks=[section("One")])
-        await client.chat_postMessage(channel=AGENTS, text="its second", blocks=[section("Two")])
-        now += 299
-        await client.chat_postMessage(channel=AGENTS, text="soon")
-        now += 301
-        await client.chat_postMessage(channel=AGENTS, text="later")
-        await client.chat_postMessage(
-            channel=AGENTS, text="told here, too", thread_ts=root.ts, reply_broadcast=True
-        )
-        assert grouped(await seen(http, "/part/channel")) == [
-            ("Ade", False), ("Ade", True), ("Ade", False), ("Folake", False),
-            ("clarify", False), ("clarify", True), ("clarify", True), ("clarify", False), ("clarify", False),
-        ]  # fmt: skip
-        thread = await seen(http, "/part/thread", thread=root.ts)
-        assert grouped(thread) == [("Ade", False), ("Folake", False), ("Folake", True), ("clarify", False)]
-        assert "3 replies" in thread
-
-
-def grouped(html: str) -> list[tuple[str, bool]]:
-    """Of each message: its author, and whether it stands below their last one, without their name."""
-    found = re.findall(
-        r'<article class="message( continued)?"[^>]* aria-label="(\w+), [\d:]+">(.*?)</article>',
-        html,
-        re.DOTALL,
-    )
-    assert all(bool(continued) is ("<strong>" + author not in inside) for continued, author, inside in found)
-    return [(author, bool(continued)) for continued, author, _ in found]
-
-
-async def test_app_has_one_logo_wherever_it_is_drawn(
-    ws: Workspace, app: App, http: aiohttp.ClientSession
-) -> None:
-    logo = 'src="/static/icon.svg" alt=""'
-    root = (await app.client.chat_postMessage(channel=AGENTS, text="hello"))["ts"]
-    await app.client.chat_postMessage(channel=AGENTS, text="a reply", thread_ts=root)
-    sent = await app.client.chat_postMessage(channel=ADE, text="hello")
-    ws.board.open_view(ADE, modal(text_input()))
-    drawn = {
-        "frame": (await seen(http)).split("</header>")[0],
-        "messages, faces": await seen(http, "/part/channel"),
-        "Home, direct messages": await seen(http, "/part/sidebar"),
-        "window": await seen(http, "/part/modal"),
-        "Home": (await seen(http, home="1")).split("<main")[1].split("</h1>")[0],
-        "head of the direct messages": (await seen(http, channel=sent["channel"]))
-        .split("<main")[1]
-        .split("</h1>")[0],
-    }
-    counts = {place: html.count(logo) for place, html in drawn.items()}
-    assert counts == dict.fromkeys(drawn, 1) | {"messages, faces": 2, "Home, direct messages": 2}
-    assert '<link rel="icon" href="/static/icon.svg"' in drawn["frame"]
-    async with http.get("/static/icon.svg") as answer:
-        assert answer.content_type == "image/svg+xml"
-
-
-async def test_deleted_message_is_not_unread(
-    ws: Workspace, client: AsyncWebClient, http: aiohttp.ClientSession
-) -> None:
-    texts = ("stays", "goes", "leaves a tombstone")
-    stays, goes, leaves = [await client.chat_postMessage(channel=ADE, text=text) for text in texts]
-    direct = stays["channel"]
-    await client.chat_postMessage(channel=ADE, text="in its thread", thread_ts=leaves["ts"])
-    assert unread(await seen(http, "/part/sidebar")) == ["3"]
-    for gone in (goes, leaves):
-        await client.chat_delete(channel=direct, ts=gone["ts"])
-    assert unread(await seen(http, "/part/sidebar")) == ["1"]
-    await seen(http, channel=direct)
-    assert unread(await seen(http, "/part/sidebar")) == []
 
 
 # What is done on it
@@ -397,8 +298,3 @@ async def test_what_is_pasted_from_a_spreadsheet_is_a_table_and_a_message_can_be
     assert "eu-west</td>" in page
     assert "Forwarded from Folake" in page
     assert "<strong>keep</strong> this" in page
-
-
-async def test_one_line_with_a_tab_is_no_table(ws: Workspace, http: aiohttp.ClientSession) -> None:
-    await do(http, "say", text="a\tb")
-    assert not ws.messages(AGENTS)[-1].attachments
