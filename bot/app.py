@@ -411,12 +411,15 @@ class Bot:
 
     async def _take_in_files(self) -> bool:
         """Takes in the ledger files if the database is new and empty. Returns whether it did."""
+        settings = self.base.settings
         return self.bridge is not None and await take_in(
             bridge=self.bridge,
             keys=self.signing,
             delivery=self.shown.delivery,
             renderer=self.base.renderer,
-            settings=self.base.settings,
+            storage=settings.storage.path,
+            sla=settings.monitor.sla,
+            channel=settings.slack.fallback_channel or settings.route_for("").channel,
         )
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:

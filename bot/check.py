@@ -55,7 +55,8 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     yield right("configuration", f"{settings.file} is complete")
     has_socket = settings.slack.mode == "socket"
     if (folder := settings.ledger_folder) is not None:
-        yield from check_folder(settings, folder)
+        is_first = settings.database_url is None and not settings.storage.path.exists()
+        yield from check_folder(folder, settings.ledger.mode, expected=not is_first)
     if settings.database_url is not None:
         from bot.storage import postgres  # noqa: PLC0415 - an extra: psycopg need not be there
 
@@ -65,7 +66,8 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield beside.check_storage(settings.storage.path)
     if has_socket:
         yield from check_connections(connections(settings.storage.path, settings.database_url))
-    yield from check_owner(settings)
+    if folder is not None:
+        yield from check_owner(folder, settings.ledger.mode, settings.storage.path, settings.database_url)
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)

@@ -74,7 +74,8 @@ def _source_of(source: Source, zone: str, settings: Settings) -> OnCallSource:
     try:
         on_call = integrations.load(source.name).on_call
         if on_call is not None and source.value is not None:
-            return on_call.source(source.value, zone, settings.secret)
+            found: OnCallSource = on_call.source(source.value, zone, settings.secret)
+            return found
     except Exception as error:  # noqa: BLE001 - others wrote it
         _log.exception("who is on call cannot be read", integration=source.name)
         why = type(error).__name__
@@ -91,7 +92,8 @@ def _pager_of(kind: str, address: str) -> OutsidePager:
     why = "it pages no one"
     try:
         if (paging := integrations.load(kind).paging) is not None:
-            return paging.pager(address)
+            pager: OutsidePager = paging.pager(address)
+            return pager
     except Exception as error:  # noqa: BLE001 - others wrote it
         _log.exception("a pager cannot be used", integration=kind)
         why = type(error).__name__

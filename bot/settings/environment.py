@@ -141,8 +141,8 @@ def _fits_of(key: str, place: Place) -> Fits:
     """Returns whether a value fits the key of a variable, and what is expected."""
     if place[0] == "on_call" and len(place) == 3 and (name := integrations.on_call(key)) is not None:
         with suppress(Exception):  # others wrote it; what it raises is told where the file is read
-            if (on_call := integrations.load(name).on_call) is not None:
-                return on_call.fits
+            fits: Fits = integrations.load(name).on_call.fits
+            return fits
     return _FITS.get(f"{place[0]}.{key}") or _FITS.get(key) or (bool, "not be empty")
 
 

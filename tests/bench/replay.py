@@ -17,8 +17,8 @@ from aiohttp import web
 from bot.callbacks import Callbacks
 from bot.decisions.log import DecisionLog
 from bot.feed import Feed
-from bot.integrations.github import GithubSettings
 from bot.integrations.github.github import GithubSync
+from bot.integrations.github.settings import GithubSettings
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailer
 from bot.producers.questions import Questions

@@ -53,7 +53,7 @@ from bot.api import (
     words,
     wrong,
 )
-from bot.integrations.github import GithubSettings
+from bot.integrations.github.settings import GithubSettings
 from core.archive import FIRST_RESERVED
 from core.bus import ABANDONED, RECEIPT, told_in
 from core.clarification import Clarification, Entry, parse_id

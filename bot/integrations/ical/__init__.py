@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
-from bot.api import (
-    EnvironmentName,
-    Integration,
-    OnCall,
-    OnCallSource,
-    Secrets,
-    is_loopback,
-    is_web_address,
-    url_host,
-)
+from bot.api import EnvironmentName, Integration, OnCall, OnCallSource, Secrets
 
 
-def feed_url(value: str) -> str | None:
-    """Returns the address of a calendar feed, or None if it is not one or would be fetched unencrypted."""
-    url = re.sub(r"^webcals?://", "https://", value)
-    if not is_web_address(url) or re.search(r"\s", url):
-        return None
-    return url if url.startswith("https://") or is_loopback(url_host(url)) else None
+def _fits(value: str) -> bool:
+    from bot.integrations.ical.source import feed_url  # noqa: PLC0415 - most programs that read the settings need none of it
+
+    return feed_url(value) is not None
 
 
 def _source(variable: str, zone: str, secret: Secrets) -> OnCallSource:
@@ -38,7 +25,7 @@ integration = Integration(
         label="calendar",
         source=_source,
         fits=(
-            lambda value: feed_url(value) is not None,
+            _fits,
             "be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",
         ),
     ),

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,11 +22,12 @@ from bot.api import (
     Timetable,
     clean,
     is_loopback,
+    is_web_address,
     read_environment,
     url_host,
     whole,
 )
-from bot.integrations.ical import feed_url, reader
+from bot.integrations.ical import reader
 
 _ANEW = timedelta(days=1)
 COMPUTING = 10
@@ -96,6 +98,14 @@ class CalendarSource:
                     self._etag = tag if tag and tag.isprintable() else None  # it goes back as a header
                     return body
         raise SourceError("it redirects too many times")
+
+
+def feed_url(value: str) -> str | None:
+    """Returns the address of a calendar feed, or None if it is not one or would be fetched unencrypted."""
+    url = re.sub(r"^webcals?://", "https://", value)
+    if not is_web_address(url) or re.search(r"\s", url):
+        return None
+    return url if url.startswith("https://") or is_loopback(url_host(url)) else None
 
 
 def _redirected(url: str, location: str) -> str:

@@ -7,7 +7,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from bot.checks import CheckResult, first_of, right, wrong
-from bot.settings.model import Settings
 from core.archive import ARCHIVE, Folder, Ignored, Numbers
 from core.files import read_regular
 from core.ledgerfiles import LedgerFiles
@@ -18,10 +17,9 @@ _LEDGERS = "ledger.directory"
 _LONGEST_LOCK = 3.0  # seconds
 
 
-def check_folder(settings: Settings, folder: Path) -> Iterator[CheckResult]:
-    """Yields what is right and wrong with the folder, which is there."""
-    is_first = settings.database_url is None and not settings.storage.path.exists()
-    with closing(LedgerFiles(folder, mode=settings.ledger.mode, expected=not is_first)) as files:
+def check_folder(folder: Path, mode: int, *, expected: bool) -> Iterator[CheckResult]:
+    """Yields what is right and wrong with the folder. `expected`: it is to be there already."""
+    with closing(LedgerFiles(folder, mode=mode, expected=expected)) as files:
         trouble = files.trouble(thorough=True)
     if trouble is not None:
         fix = "mount its disk, or make it writable for this user; until then the files stay as they are"

@@ -34,7 +34,6 @@ from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
 from bot.integrations.ledgerfiles.bridge import FOLDER, REMEMBER, Bridge, remembered
 from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions, reserve_above
-from bot.settings.model import Settings
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
 from bot.storage.tx import Tx
@@ -83,10 +82,13 @@ async def take_in(
     keys: PublicKeys | None,
     delivery: Delivery,
     renderer: Renderer,
-    settings: Settings,
+    storage: Path,
+    sla: timedelta,
+    channel: str,
 ) -> bool:
     """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
-    ledger is scanned. `keys`: those that receipts are checked with.
+    ledger is scanned. `keys`: those that receipts are checked with. `storage`, `channel`: the database's name, and where people
+    are told of it. `sla`: until a question that the files hold is stale.
 
     Raises:
         StorageUnavailable: nothing was stored.
@@ -94,7 +96,7 @@ async def take_in(
     store = bridge.store
     if await store.read_one(NOT_EMPTY) is not None:
         return False
-    taking = _Taking(bridge.files, keys or PublicKeys(), settings.monitor.sla, bridge.clock.now())
+    taking = _Taking(bridge.files, keys or PublicKeys(), sla, bridge.clock.now())
     try:
         if (former := await asyncio.to_thread(taking.read)) is None:
             return False
@@ -110,14 +112,13 @@ async def take_in(
         count = sum(record.is_open for record in needed)
         _log.warning(
             "new storage beside existing ledgers; taking them in",
-            storage=str(settings.storage.path),
+            storage=str(storage),
             records=len(records),
             open=count,
             installation=former,
         )
-        body = content(renderer, storage_began(str(settings.storage.path), count), needed=True)
-        target = settings.slack.fallback_channel or settings.route_for("").channel
-        notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
+        body = content(renderer, storage_began(str(storage), count), needed=True)
+        notices = [Fresh(key=_KEY, kind="notice", target=channel, body=body, wanted="notice")]
 
     def work(tx: Tx) -> None:
         fill(tx, taking.records, taking.highest)

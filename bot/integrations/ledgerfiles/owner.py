@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageUnavailable
 from bot.integrations.ledgerfiles.acts import named
-from bot.settings.model import Settings
 from bot.storage.outside import reading
 from core.files import read_regular, replacing
 from core.ledgerfiles import LedgerFiles
@@ -64,15 +64,13 @@ def of_others(items: Sequence[object], base: Mapping[str, object]) -> set[str]:
     }
 
 
-def check_owner(settings: Settings) -> Iterator[CheckResult]:
-    """Reports whose folder it is, if it is not ours. Blocking."""
-    if (folder := settings.ledger_folder) is None:
-        return
+def check_owner(folder: Path, mode: int, storage: Path, database_url: str | None) -> Iterator[CheckResult]:
+    """Reports whose folder it is, if it is not that of the database, which is at `storage` or `database_url`. Blocking."""
     subject = "ledger.directory"
     try:
         with (
-            closing(LedgerFiles(folder, mode=settings.ledger.mode, expected=True)) as files,
-            reading(settings.storage.path, settings.database_url) as tx,
+            closing(LedgerFiles(folder, mode=mode, expected=True)) as files,
+            reading(storage, database_url) as tx,
         ):
             owner = owner_of(files)
             ours = tx.one("select id from installation") if tx is not None else None

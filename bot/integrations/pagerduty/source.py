@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from bot.api import AHEAD, BEFORE, HttpClient, Shift, SourceError, Timetable, whole
-from bot.integrations.pagerduty import PagerDutySettings
+from bot.integrations.pagerduty.settings import PagerDutySettings
 
 _PAGE, _MOST_PAGES = 100, 20
 _PATIENCE = 30.0  # seconds

@@ -3,50 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator
 
-from bot.api import (
-    CheckResult,
-    EnvironmentName,
-    Follower,
-    Host,
-    Integration,
-    Secrets,
-    SettingsTable,
-    WebAddress,
-    right,
-)
-
-Event = Literal[
-    "clarification-requested",
-    "clarification-answered",
-    "clarification-stale",
-    "clarification-resolved",
-    "clarification-escalated",
-    "decisions-checkpoint",
-]
-
-
-class WebhookSettings(SettingsTable):
-    """Tells another system what happens to clarifications, signed as Standard Webhooks define."""
-
-    url: WebAddress
-    """Where events are posted."""
-    secret_env: EnvironmentName
-    """The variable with the secret that signs them: `whsec_…` or any text."""
-    events: tuple[Event, ...] = ()
-    """Which events; without this key, all."""
-
-
-def _each_once(tables: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
-    """Refuses a URL that stands twice: it has one secret and one queue. The URL may be a secret, so it is not repeated."""
-    urls = [each.url for each in tables]
-    for number, url in enumerate(urls):
-        if (first := urls.index(url)) != number:
-            raise ValueError(f"[{number}].url: duplicates that of webhooks[{first}]")
-    return tables
+from bot.api import CheckResult, Follower, Host, Integration, Secrets, right
+from bot.integrations.webhooks.settings import WebhookSettings, each_once
 
 
 def _follower(host: Host, settings: Sequence[WebhookSettings]) -> Follower:
@@ -62,7 +24,7 @@ async def _check(settings: Sequence[WebhookSettings], _: Secrets) -> AsyncIterat
 
 integration = Integration(
     name="webhooks",
-    settings=Annotated[tuple[WebhookSettings, ...], AfterValidator(_each_once)],
+    settings=Annotated[tuple[WebhookSettings, ...], AfterValidator(each_once)],
     follows=_follower,
     check=_check,
 )

@@ -28,7 +28,7 @@ from bot.api import (
     signature,
     signing_key,
 )
-from bot.integrations.webhooks import WebhookSettings
+from bot.integrations.webhooks.settings import WebhookSettings
 from core.bus import RECEIPT, Name, lifecycle, payload, told_in
 from core.clarification import Clarification
 from core.clock import iso

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.feed import Feed
-from bot.integrations.github import GithubSettings
 from bot.integrations.github.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
+from bot.integrations.github.settings import GithubSettings
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Clarification

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bot.integrations.pagerduty import PagerDutySettings
+from bot.integrations.pagerduty.settings import PagerDutySettings
 from bot.integrations.pagerduty.source import PagerDutySource
 from bot.oncall.source import AHEAD, BEFORE, SourceError, Timetable
 from tests.kit.served import served
