@@ -123,7 +123,8 @@ _LINE = 120  # of the question, its main argument and the answer, on a one-line 
 _NAMED = 40  # per name, if two share a heading
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
 REST = "The rest is under View full."
-BESIDE_ON_PAGE = 2400  # of a page with a question: why on-call is paged, and what stands around it
+_BESIDE_ON_PAGE = 2400  # characters: why on-call is paged, and what stands around it
+_BESIDE_ON_CARD = 700  # why it is in another channel, and that an agent is asked, too
 CHOICES = "Choices:\n"
 
 
@@ -217,7 +218,7 @@ def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
     shown = round_of(directed(record))
     is_paged = record.status == "escalated"
     levels: tuple[Verbosity, ...] = (verbosity, "normal") if is_paged else (verbosity,)
-    beside = BESIDE_ON_PAGE if is_paged else 0
+    beside = _BESIDE_ON_PAGE if is_paged else _BESIDE_ON_CARD
     return all(_open_draft(shown, each, None, "", beside=beside).is_whole for each in levels)
 
 

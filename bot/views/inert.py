@@ -87,6 +87,7 @@ _FORMATTING = (
     (re.compile(r":(?=[a-z0-9_+'-]+:)"), "꞉"),
 )
 _STYLED = re.compile("|".join(each.pattern for each, _ in _FORMATTING[:2]))
+_STOOD_IN_FOR = str.maketrans("∗ˍ∼ˋ꞉", "*_~`:")
 _LINK = re.compile(r"<https?://[^|<>]+\|([^<>]*)>")
 
 
@@ -419,8 +420,8 @@ def utc_dates(text: str) -> str:
 
 
 def unformatted(text: str) -> str:
-    """Returns the bot's own mrkdwn as text: dates spelled out, links as their labels, without asterisks and underscores."""
-    return _STYLED.sub("", _LINK.sub(r"\1", utc_dates(text)))
+    """Returns the bot's own mrkdwn as text: dates spelled out, links as their labels, without markup or stand-ins for it."""
+    return _STYLED.sub("", _LINK.sub(r"\1", utc_dates(text))).translate(_STOOD_IN_FOR)
 
 
 def sentence(text: str) -> str:

@@ -196,8 +196,9 @@ def surfaces(record: Clarification) -> Iterator[tuple[str, str]]:
         yield "typed after a page", numbered(page.blocks)
         yield "typed after a page, aloud", unescape(page.text)
     if shows_whole(record):
-        yield "typed", unescape(RENDERER.card(record).text)
-        yield "typed below the card", numbered(RENDERER.card(record).blocks)
+        card = RENDERER.card(record, posted_to_fallback="#elsewhere " * 20)
+        yield "typed", unescape(card.text)
+        yield "typed below the card", numbered(card.blocks)
     pages = []
     for number in range(1, 60):
         view = RENDERER.accept_modal(record, number)
