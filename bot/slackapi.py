@@ -259,7 +259,7 @@ def failure(error: BaseException) -> Failure:
     if isinstance(error, SlackApiError):
         return _refusal(error)
     if isinstance(error, _NOT_SENT):
-        return Later(f"Slack is unreachable ({type(error).__name__})")
+        return Later(f"no connection ({type(error).__name__})")
     if isinstance(error, NotLeading):
         return Later(str(error))
     if isinstance(error, (asyncio.TimeoutError, aiohttp.ClientError, SlackClientError, OSError)):

@@ -248,7 +248,8 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
         f"To see what was signed, click {VERIFY} on the card. To see what the database says now, run: clarify show {ids[0]}"
     )
-    return _notice(f"{_named(ids)} changed after the decision", [told])
+    which, names = _named(issue, ids)
+    return _notice(f"{which} changed after the decision", [told, *names])
 
 
 def undone_notice(issue: int, rewritten: Sequence[str], removed: Sequence[str]) -> Draft:
@@ -263,7 +264,8 @@ def undone_notice(issue: int, rewritten: Sequence[str], removed: Sequence[str]) 
         "has put the file right. Find out which program writes to the folder."
     )
     verbs = [verb for verb, ids in (("changed", rewritten), ("deleted", removed)) if ids]
-    return _notice(f"{_named([*rewritten, *removed])} {' or '.join(verbs)} by another program", [told])
+    which, names = _named(issue, [*rewritten, *removed])
+    return _notice(f"{which} {' or '.join(verbs)} by another program", [told, *names])
 
 
 def renumbered_notice(issue: int, ids: Mapping[str, str]) -> Draft:
@@ -306,9 +308,11 @@ def checkpoint_notice(entry: str, head: int) -> Draft:
     return _notice(f"Checkpoint of the log of decisions: entry {head}", [entry, use])
 
 
-def _named(ids: Sequence[str]) -> str:
-    """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
-    return f"{listed(ids)} {'was' if len(ids) == 1 else 'were'}"
+def _named(issue: int, ids: Sequence[str]) -> tuple[str, list[str]]:
+    """`CLR-7-001 was`, or `50 records of issue 7 were` and which these are."""
+    if len(ids) == 1:
+        return f"{inert.clip(ids[0], ID_LIMIT)} was", []
+    return f"{len(ids)} records of issue {issue} were", [f"They are {listed(ids)}."]
 
 
 def listed(names: Sequence[str]) -> str:

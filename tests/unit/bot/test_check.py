@@ -292,7 +292,7 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
         ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "SLACK_BOT_TOKEN: Slack says invalid_auth"),
         (
             {"SLACK_API_URL": "http://127.0.0.1:9/api/"},
-            "SLACK_BOT_TOKEN: Slack cannot be reached: ClientConnectorError",
+            "SLACK_BOT_TOKEN: Slack cannot be reached: no connection (ClientConnectorError)",
         ),
     ],
 )

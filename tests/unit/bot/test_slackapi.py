@@ -79,7 +79,7 @@ def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
         (ConnectionResetError(), Unknown("ConnectionResetError")),
         (aiohttp.ServerDisconnectedError(), Unknown("ServerDisconnectedError")),
         (aiohttp.ClientPayloadError(), Unknown("ClientPayloadError")),
-        (aiohttp.ConnectionTimeoutError(), Later("Slack is unreachable (ConnectionTimeoutError)")),
+        (aiohttp.ConnectionTimeoutError(), Later("no connection (ConnectionTimeoutError)")),
                     ],
 )  # fmt: skip
 def test_failure_table(error: BaseException, outcome: Later | Unknown | Never) -> None:
