@@ -99,7 +99,9 @@ def blocks(text: str, *, label: str = "", exact: bool = False) -> tuple[Rich, ..
         elements = _elements(said.removesuffix(_CUT), exact, is_cut=is_cut)
         elements += [Lines((Run(_CUT),))] if is_cut else []
     words = _words(elements, rtl=_RLI in said)
-    words = f"{words.removesuffix(_CUT).rstrip()}{_CUT}" if words.endswith(f"\n{_CUT}") else words
+    if words.endswith(f"\n{_CUT}"):
+        space = " " if said.endswith(f" {_CUT}") else ""
+        words = f"{words.removesuffix(_CUT).rstrip()}{space}{_CUT}"
     if not begin and "\n" not in words and inert.size(words) <= _SHORT:
         return _marked_off(begin, elements, inert.quoted(words), is_beside="\n" not in text)
     return _marked_off(begin, elements, _labelled(begin, words), is_beside="\n" not in text)

@@ -101,7 +101,7 @@ class HttpServer:
         """
         self.stopping: asyncio.Event = app.state.stopping
         self._serves = False
-        self._server = _Server(_configuration(app, connections), self.stopping)
+        self._server = _Server(_configuration(app, connections))
         self._socket = bind(host, port)
         self.url = f"http://{_authority(host, self._socket.getsockname()[1])}"
 
@@ -126,7 +126,7 @@ class HttpServer:
     def begin_stop(self) -> None:
         """Take no more requests; `run` ends within 2 s. Without `run`, closes the socket."""
         self.stopping.set()
-        self._server.should_exit = True
+        self._server.stop()
         if not self._serves:
             self._socket.close()
         elif self._socket.fileno() >= 0:
@@ -143,17 +143,20 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers, since the bot has its own."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._told = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._told.set()
 
     async def main_loop(self) -> None:
-        """Ends as soon as the server is to stop; uvicorn's own polls ten times a second."""
-        # `on_tick` also updates the Date header.
-        while not (await self.on_tick(0) or self._stopping.is_set()):
+        """Ends as soon as `stop` is called; uvicorn's own polls ten times a second."""
+        while not await self.on_tick(0):  # which also updates the Date header
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    await self._stopping.wait()
+                    await self._told.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

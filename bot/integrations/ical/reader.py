@@ -38,13 +38,11 @@ _PART = re.compile(
     rb"^BEGIN:(VEVENT|VTIMEZONE)[ \t]*\n(.*?)(?=^BEGIN:(?:VEVENT|VTIMEZONE)[ \t]*$|^END:(?:\1|VCALENDAR)[ \t]*$)",
     re.MULTILINE | re.IGNORECASE | re.DOTALL,
 )
-_INNER = re.compile(
-    rb"^BEGIN:([\w-]+)[ \t]*\n.*?^END:\1[ \t]*(?:\n|\Z)", re.MULTILINE | re.IGNORECASE | re.DOTALL
-)
 _PROPERTY = re.compile(rb"[ \t]*([A-Za-z-]+)[ \t]*(?=[;:])")
 _PARAMETERS = rb'(?:;(?:"[^"\n]*"|[^":\n])*)?:'
-_LIST = re.compile(rb"(.*?%s)(.*)" % _PARAMETERS)
-_SPAN = re.compile(rb"^(?:DTSTART|DTEND)%s(\d{8})" % _PARAMETERS, re.MULTILINE | re.IGNORECASE)
+_LIST = re.compile(rb"([^:;\n]*" + _PARAMETERS + rb")(.*)")
+_SPAN = re.compile(rb"^(?:DTSTART|DTEND)" + _PARAMETERS + rb"(\d{8})", re.MULTILINE | re.IGNORECASE)
+_LINE = re.compile(rb"^([A-Za-z-]+)" + _PARAMETERS + rb"(.*)", re.MULTILINE)
 _REPEATS = re.compile(rb"^(?:RRULE|RDATE|RECURRENCE-ID)[:;]", re.MULTILINE | re.IGNORECASE)
 _LISTS = frozenset({"EXDATE", "RDATE"})
 _TIMES = frozenset({"DTSTART", "DTEND", "RECURRENCE-ID"})
@@ -243,7 +241,7 @@ def _read(calendar: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> 
             continue
         event: Any = Event()
         try:
-            event = _event(_INNER.sub(b"", text))
+            event = _event(_without_parts(text))
             yield from _prepare(event, zones)
         except Exception as error:  # noqa: BLE001 - whatever is odd in one event, the others count
             yield from _left_out(event, error, zones)
@@ -258,12 +256,27 @@ def _read(calendar: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> 
             yield from _left_out(events[0], error, zones)
 
 
+def _without_parts(event: bytes) -> bytes:
+    """Returns an event without the parts inside it, such as alarms. What has no end is none."""
+    kept, inside, part = list[bytes](), list[bytes](), b""
+    for line in event.split(b"\n"):
+        word = line.rstrip(b" \t").upper()
+        if not part and word.startswith(b"BEGIN:"):
+            part = word.removeprefix(b"BEGIN:")
+        if part:
+            inside.append(line)
+            if word == b"END:" + part:
+                inside, part = [], b""
+        else:
+            kept.append(line)
+    return b"\n".join([*kept, *inside])
+
+
 def _value(calendar: bytes, name: bytes) -> str:
     """The value of one of a calendar's own properties, or an empty text."""
-    found = re.search(
-        rb"^%s%s(.*)" % (name, _PARAMETERS), _PART.sub(b"", calendar), re.MULTILINE | re.IGNORECASE
-    )
-    return "" if found is None else found[1].decode(errors="replace").strip()
+    lines = _LINE.findall(_PART.sub(b"", calendar))
+    value = next((given for each, given in lines if each.upper() == name), b"")
+    return str(value.decode(errors="replace").strip())
 
 
 def _is_over(event: bytes, since: datetime) -> bool:
