@@ -82,13 +82,15 @@ async def test_service_that_hangs_is_not_waited_for_and_so_are_few(
 ) -> None:
     monkeypatch.setattr("bot.integrations.apprise.pager._MOST_HANGING", 1)
     receiver.hold = asyncio.Event()
-    slow = pager(receiver)
+    slow, before = pager(receiver), set(threading.enumerate())
     outside = Outside({"SLOW": slow}, Telemetry(ManualClock()), limit=0.3)
     assert await outside.send("SLOW", PAGE) == RetryLater("no answer within 0.3 s")
     assert await outside.send("SLOW", PAGE) == RetryLater("1 earlier alerts are still being sent")
     assert counted(outside.telemetry.pages) == {("outside", "failed"): 2}
     async with receiving() as good:
         assert await pager(good).send(PAGE) == Delivered(), "it holds nothing else up"
-    assert all(each.daemon for each in threading.enumerate() if each is not threading.main_thread())
+    assert all(each.daemon for each in set(threading.enumerate()) - before), (
+        "none holds up the end of the bot"
+    )
     receiver.hold.set()
     await until(lambda: slow._hanging == 0)
