@@ -125,7 +125,7 @@ async def _read_here(
 ) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
     """Without the process that the bot has for it: there is no time in which that could work."""
     shifts, left_out = in_calendar(feed, ZoneInfo(zone), since, until)
-    return tuple(shifts), tuple(left_out)
+    return tuple(Shift.from_json(each.as_json()) for each in shifts), tuple(left_out)
 
 
 def _keep_faults(faults: list[str], _logger: object, name: str, event: structlog.typing.EventDict) -> str:

@@ -25,8 +25,6 @@ from icalendar.prop import vBroken
 from icalendar.timezone import tzp
 from recurring_ical_events import of
 
-from bot.api import Shift, SourceError
-
 _DAY = timedelta(days=1)
 _MOST, _MOST_OF_ONE = 2000, 1000  # shifts a month: of a feed, of one event
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
@@ -70,6 +68,24 @@ _NO_PERSONS = ("@group.calendar.google.com", "@resource.calendar.google.com")
 
 class _Unreadable(ValueError):
     """An event cannot be read; the message says why."""
+
+
+class Unreadable(Exception):
+    """It is no calendar, or takes too much to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One person's time on call, as `bot.api.Shift` has it: this program starts without the bot's modules."""
+
+    begins: datetime
+    ends: datetime
+    level: int = 0
+    email: str = ""
+    names: tuple[str, ...] = ()
+
+    def as_json(self) -> list[Any]:
+        return [self.begins.timestamp(), self.ends.timestamp(), self.level, self.email, self.names, None, ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +138,7 @@ def main() -> None:
         )
         told = {"shifts": [each.as_json() for each in shifts]}
         told["left_out"] = [each.as_json() for each in left_out]
-    except SourceError as error:
+    except Unreadable as error:
         told = {"refused": str(error)}
     except MemoryError:
         told = {"refused": TOO_MUCH}
@@ -134,33 +150,33 @@ def main() -> None:
 
 def in_calendar(
     feed: bytes, zone: ZoneInfo, since: datetime, until: datetime
-) -> tuple[list[Shift], list[LeftOut]]:
+) -> tuple[list[Turn], list[LeftOut]]:
     """The shifts of an iCalendar feed between `since` and `until`, in the feed's order, and what of it cannot be read.
     Blocking, and slow: about ten milliseconds for a hundred events.
 
     `zone` applies to times without one, and to all-day events.
 
     Raises:
-        SourceError: it is not iCalendar, or takes too much to read.
+        Unreadable: it is not iCalendar, or takes too much to read.
     """
     text = feed.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     _, *calendars = _BEGIN.split(_FOLD.sub(b"", text))
     if not calendars:
-        raise SourceError("its response is not iCalendar")
+        raise Unreadable("its response is not iCalendar")
     if not _END.search(calendars[-1]):
-        raise SourceError("it is cut off")
-    shifts: list[Shift] = []
+        raise Unreadable("it is cut off")
+    shifts: list[Turn] = []
     left_out: list[LeftOut] = []
     for calendar in calendars:
         for each in _read(calendar, zone, since, until):
-            if isinstance(each, Shift):
+            if isinstance(each, Turn):
                 shifts.append(each)
             elif each.ends is None or each.ends > since:
                 left_out.append(each)
             if len(shifts) > _MOST:
-                raise SourceError(f"it has more than {_MOST} shifts a month")
+                raise Unreadable(f"it has more than {_MOST} shifts a month")
             if len(left_out) > _MOST:
-                raise SourceError(f"more than {_MOST} of its events cannot be read")
+                raise Unreadable(f"more than {_MOST} of its events cannot be read")
     return shifts, left_out
 
 
@@ -221,15 +237,15 @@ def _zone(name: str) -> ZoneInfo | None:
     return found if isinstance(found, ZoneInfo) else None
 
 
-def _read(calendar: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> Iterator[Shift | LeftOut]:
+def _read(calendar: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> Iterator[Turn | LeftOut]:
     """Each shift of a calendar, and each event that cannot be read.
 
     Raises:
-        SourceError: none of its dates can be read.
+        Unreadable: none of its dates can be read.
     """
     scale, name = (_value(calendar, each) for each in (b"CALSCALE", b"X-WR-TIMEZONE"))
     if scale.upper() not in {"", "GREGORIAN"}:
-        raise SourceError(f"it counts days by the calendar “{scale[:60]}”")
+        raise Unreadable(f"it counts days by the calendar “{scale[:60]}”")
     zones = _Zones(zone, _zone(name) if name else zone, name)
     parts = [(kind.upper(), text) for kind, text in _PART.findall(calendar)]
     for text in (text for kind, text in parts if kind == b"VTIMEZONE"):
@@ -369,7 +385,7 @@ def _is_another(event: Any, known: Any) -> bool:
     return bool(event["DTSTART"].dt != known["DTSTART"].dt and event.get("SEQUENCE") == known.get("SEQUENCE"))
 
 
-def _expanded(events: Sequence[Any], zones: _Zones, since: datetime, until: datetime) -> list[Shift]:
+def _expanded(events: Sequence[Any], zones: _Zones, since: datetime, until: datetime) -> list[Turn]:
     """The shifts of an event with its recurrences and the changes to them."""
     found: Iterable[Any] = events
     if len(events) > 1 or {"RRULE", *_LISTS} & {*events[0]}:
@@ -401,7 +417,7 @@ def _time(event: Any, name: str) -> date | datetime | None:
     return value if isinstance(value, date) else None
 
 
-def _of_event(event: Any, zones: _Zones) -> Iterator[Shift]:
+def _of_event(event: Any, zones: _Zones) -> Iterator[Turn]:
     """One shift for each person."""
     begins, ends = (zones.moment(event[name].dt) for name in ("DTSTART", "DTEND"))
     if _is_cancelled(event) or ends <= begins:
@@ -409,7 +425,7 @@ def _of_event(event: Any, zones: _Zones) -> Iterator[Shift]:
     title = _title(event)
     level = max((int(number) for number in _LEVEL.findall(title)), default=0)
     title = " ".join(_LEVEL.sub(" ", title).split())
-    shift = Shift(begins, ends, level)
+    shift = Turn(begins, ends, level)
     invited = [each for each in _all(event, "ATTENDEE") if _is_person(each)]
     organizer = _address(event.get("ORGANIZER", ""))
     # The organizer of an event with other attendees is not on call.

@@ -126,7 +126,7 @@ async def _worked_out(
     """
     given = read_environment()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", reader.__name__),
+        *(sys.executable, "-P", reader.__file__),
         *(zone, since.isoformat(), until.isoformat(), str(COMPUTING)),
         env={name: given[name] for name in _PYTHONS & given.keys()}
         | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

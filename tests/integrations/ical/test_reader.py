@@ -7,11 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bot.integrations.ical.reader import LeftOut, in_calendar, names_in
-from bot.oncall.source import (
-    Shift,
-    SourceError,
-)
+from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar, names_in
+from bot.oncall.source import Shift
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
@@ -243,7 +240,8 @@ def calendar(*events: str) -> bytes:
 
 
 def read(text: bytes | str, zone: ZoneInfo = BERLIN) -> tuple[list[Shift], list[LeftOut]]:
-    return in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+    turns, left_out = in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+    return [Shift.from_json(each.as_json()) for each in turns], left_out
 
 
 def shifts(text: bytes | str, zone: ZoneInfo = BERLIN) -> list[Shift]:
@@ -490,7 +488,7 @@ HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:F
     ],
 )
 def test_what_is_no_feed_is_refused(text: bytes, why: str) -> None:
-    with pytest.raises(SourceError, match=why):
+    with pytest.raises(Unreadable, match=why):
         shifts(text)
 
 

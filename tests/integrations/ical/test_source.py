@@ -206,5 +206,5 @@ async def test_work_on_a_feed_ends(
 async def test_reader_that_cannot_start_is_no_fault_of_the_feed(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "__name__", "bot.oncall.nothing")
-    await refused(server.url, "its reader exited with status 1")
+    monkeypatch.setattr(reader, "__file__", "nothing.py")
+    await refused(server.url, "its reader exited with status 2")
