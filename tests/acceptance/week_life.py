@@ -27,8 +27,8 @@ import bot.oncall.build
 import bot.storage.sqlite
 from bot.app import Bot
 from bot.delivery.build import resume_when_back
-from bot.integrations.ical.reader import LeftOut, in_calendar
-from bot.oncall.source import Shift
+from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar
+from bot.oncall.source import Shift, SourceError
 from bot.settings.model import Settings
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
@@ -124,7 +124,10 @@ async def _read_here(
     feed: bytes, zone: str, since: datetime, until: datetime
 ) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
     """Without the process that the bot has for it: there is no time in which that could work."""
-    shifts, left_out = in_calendar(feed, ZoneInfo(zone), since, until)
+    try:
+        shifts, left_out = in_calendar(feed, ZoneInfo(zone), since, until)
+    except Unreadable as error:
+        raise SourceError(str(error)) from None
     return tuple(Shift.from_json(each.as_json()) for each in shifts), tuple(left_out)
 
 
