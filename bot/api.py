@@ -24,10 +24,10 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.mailing import Announcer, Follower, Host, Message, Post, outcome_of
+from bot.mailing import EventFollower, Follower, Host, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
-from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.outbox import Backoff, Delivered, GivenUp, Message, Outbox, Outcome, RetryLater
 from bot.posting import signature
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
@@ -54,12 +54,12 @@ __all__ = [
     "NETWORK",
     "NOT_SENT",
     "Acting",
-    "Announcer",
     "Backoff",
     "CheckResult",
     "Consumer",
     "Delivered",
     "EnvironmentName",
+    "EventFollower",
     "Follower",
     "GivenUp",
     "Host",
@@ -122,7 +122,7 @@ class OnCall:
     Args:
         settings: what the key holds.
         about: what the key holds, for the documentation.
-        label: what people are told that it is, such as "calendar".
+        label: what people are told it is, such as "calendar".
         source: makes the source of one policy, from what the key holds, the policy's time zone, and the secrets.
         fits: whether the value of the variable that the key names can be used, if the key ends in `_env`, and what is expected.
     """

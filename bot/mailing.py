@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -19,9 +19,9 @@ from bot.outbox import (
     Delivered,
     GivenUp,
     Mail,
+    Message,
     Outbox,
     Outcome,
-    Owed,
     RetryLater,
     forget,
     retain,
@@ -59,19 +59,6 @@ class Host:
     on_outcome: Callable[[str, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a party is to be told. Messages `about` the same are sent in order, each with the same `id` and `body` at every
-    attempt; one whose id is waiting already is not stored again. `kind` is free for the integration's use.
-    """
-
-    id: str
-    about: str
-    body: bytes = field(repr=False)
-    kind: str = ""
-    party: str = ""
-
-
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Posted | str]]
 """Posts a body of JSON to a URL, with headers. Returns the answer, or why there is none, without the URL."""
 
@@ -99,7 +86,7 @@ class Follower(Protocol):
     parties: Mapping[str, str]
 
     def wants(self, change: RecordChange) -> bool:
-        """Whether a change matters, by what it means (`core.bus.told_in`). Records of others are not read for this follower."""
+        """Whether a change matters, by what it means (`core.bus.told_in`). If it does not, its record is not read."""
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Iterable[Message]:
         """Returns what parties are to be told of a change. It runs inside the transaction that stores these messages, for which
@@ -111,7 +98,7 @@ class Follower(Protocol):
 
 
 @runtime_checkable
-class Announcer(Protocol):
+class EventFollower(Protocol):
     """A follower that also tells of what is about no clarification, such as `decisions-checkpoint`."""
 
     def announcement(self, event: str, data: Mapping[str, object], now: datetime) -> Iterable[Message]:
@@ -151,13 +138,15 @@ class Mailer:
 
     def announce(self, tx: Tx, event: str, data: Mapping[str, object], now: datetime) -> Callable[[], None]:
         """Stores an event about no clarification, within a transaction. Call the result once that is stored."""
-        told = self.follower.announcement(event, data, now) if isinstance(self.follower, Announcer) else ()
+        told = (
+            self.follower.announcement(event, data, now) if isinstance(self.follower, EventFollower) else ()
+        )
         return self._add(tx, told)
 
     def _add(self, tx: Tx, messages: Iterable[Message]) -> Callable[[], None]:
         found, now = list(messages), self.host.clock.now()
         for each in found:
-            self._boxes[each.party].mail.add(tx, [Owed(each.id, each.about, each.kind, each.body)], now)
+            self._boxes[each.party].mail.add(tx, [each], now)
 
         def put() -> None:
             for each in found:
@@ -169,7 +158,7 @@ class Mailer:
         """Loads the stored messages; drops those for parties that are no longer configured."""
 
         def work(tx: Tx) -> int:
-            return retain(tx, f"{self.name}:", {each.mail.party for each in self._boxes.values()})
+            return retain(tx, f"{self.name}:", {each.mail.endpoint for each in self._boxes.values()})
 
         if dropped := await self.host.store.write(work):
             _log.warning(
@@ -194,7 +183,7 @@ class Mailer:
         queued = await waiting(self.host.store)
         found: Counter[str] = Counter()
         for box in self._boxes.values():
-            found[box.label] += queued.get(box.mail.party, 0)
+            found[box.label] += queued.get(box.mail.endpoint, 0)
         return found
 
 
@@ -204,10 +193,10 @@ class _Box:
     def __init__(
         self, host: Host, label: str, party: str, send: Callable[[Message, Post], Awaitable[Outcome]]
     ) -> None:
-        self.label, self._host, self._party, self._send = label, host, party, send
+        self.label, self._host, self._send = label, host, send
         self.http = HttpClient(None)
         self.mail = Mail(
-            f"{host.name}:{party}", self._attempt, store=host.store, clock=host.clock, patience=_PATIENCE
+            host.name, party, self._attempt, store=host.store, clock=host.clock, patience=_PATIENCE
         )
         self.outbox = Outbox(
             f"{host.name} {label}",
@@ -218,8 +207,7 @@ class _Box:
             on_outcome=partial(host.on_outcome, label),
         )
 
-    async def _attempt(self, owed: Owed) -> Outcome:
-        message = Message(owed.id, owed.clarification, owed.body, owed.kind, self._party)
+    async def _attempt(self, message: Message) -> Outcome:
         return await self._send(message, self._post)
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Posted | str:

@@ -283,28 +283,30 @@ class Outbox(Generic[_K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
-    """One stored message, with the same `id` and `body` on every attempt. `kind` is free for the sender's use.
-
-    Messages about one `clarification` are sent in order.
+class Message:
+    """What a party is to be told. Messages `about` the same are sent in order, each with the same `id` and `body` at every
+    attempt; one whose id is waiting already is not stored again. `kind` is free for the sender's use.
     """
 
     id: str
-    clarification: str
-    kind: str
+    about: str
     body: bytes = field(repr=False)
+    kind: str = ""
+    party: str = ""
 
 
 @dataclass(eq=False)
 class Mail:
-    """Stores one party's messages until they are delivered: the rows of `webhook_outbox` with its name in `endpoint`.
+    """Stores the messages of a sender, `name`, to one party until they are delivered: the rows of `webhook_outbox` with both
+    names in `endpoint`.
 
-    `attempt` is for an `Outbox`, with clarifications as keys. A message older than `patience` is given up once it, or
+    `attempt` is for an `Outbox`, with what messages are about as keys. A message older than `patience` is given up once it, or
     the party, has failed. Every method raises StorageUnavailable if the storage cannot be used.
     """
 
+    name: str
     party: str
-    send: Callable[[Owed], Awaitable[Outcome]]
+    send: Callable[[Message], Awaitable[Outcome]]
     _: KW_ONLY
     store: Store
     clock: Clock
@@ -312,31 +314,32 @@ class Mail:
 
     def __post_init__(self) -> None:
         self._fails, self._gone = False, ""
+        self.endpoint = f"{self.name}:{self.party}"
 
     async def owed(self) -> list[str]:
         """Returns the clarifications with messages in the order to try them: those that never failed first."""
         rows = await self.store.read(
             """select clarification from webhook_outbox where endpoint = :party
                group by clarification order by min(failures), min(seq)""",
-            party=self.party,
+            party=self.endpoint,
         )
         return [row["clarification"] for row in rows]
 
-    def add(self, tx: Tx, messages: Sequence[Owed], now: datetime) -> None:
-        """Stores messages. `put` their clarifications afterwards."""
+    def add(self, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
+        """Stores messages. `put` what they are about afterwards."""
         tx.many(
             """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
-               values (:party, :id, :clarification, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
-            [{"party": self.party, "now": now.timestamp(), **asdict(each)} for each in messages],
+               values (:party, :id, :about, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
+            [{**asdict(each), "party": self.endpoint, "now": now.timestamp()} for each in messages],
         )
 
-    async def attempt(self, clarification: str) -> Outcome | None:
-        """Sends the first message about a clarification, or gives it up after `patience`."""
+    async def attempt(self, about: str) -> Outcome | None:
+        """Sends the first message about something, or gives it up after `patience`."""
         row = await self.store.read_one(
             """select seq, id, type, body, queued_at, failures from webhook_outbox
-               where endpoint = :party and clarification = :clarification order by seq limit 1""",
-            party=self.party,
-            clarification=clarification,
+               where endpoint = :party and clarification = :about order by seq limit 1""",
+            party=self.endpoint,
+            about=about,
         )
         if row is None:
             return None
@@ -346,7 +349,7 @@ class Mail:
             # A message that grew old during downtime gets one attempt first.
             outcome = GivenUp(self._gone or "it was tried long enough")
         else:
-            outcome = await self.send(Owed(row["id"], clarification, row["type"], row["body"]))
+            outcome = await self.send(Message(row["id"], about, row["body"], row["type"], self.party))
             self._fails = isinstance(outcome, RetryLater)
         if isinstance(outcome, RetryLater):
             if not row["failures"]:
@@ -356,17 +359,17 @@ class Mail:
             return outcome
         if isinstance(outcome, GivenUp) and outcome.party_wide:
             self._gone = outcome.reason
-        return replace(outcome, more=await self._settled(row["seq"], clarification))
+        return replace(outcome, more=await self._settled(row["seq"], about))
 
-    async def _settled(self, seq: int, clarification: str) -> bool:
-        """Deletes a message; returns whether there is another about the clarification."""
+    async def _settled(self, seq: int, about: str) -> bool:
+        """Deletes a message; returns whether there is another about the same."""
 
         def work(tx: Tx) -> bool:
             tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
             left = tx.one(
-                "select 1 from webhook_outbox where endpoint = :party and clarification = :clarification limit 1",
-                party=self.party,
-                clarification=clarification,
+                "select 1 from webhook_outbox where endpoint = :party and clarification = :about limit 1",
+                party=self.endpoint,
+                about=about,
             )
             return left is not None
 

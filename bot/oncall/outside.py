@@ -204,7 +204,7 @@ def check_pagers(settings: Settings) -> Iterator[CheckResult]:
                 paging = integrations.load(kind).paging
                 service = None if paging is None else paging.service(settings.secret(variable))
             except Exception as error:  # noqa: BLE001 - others wrote it
-                yield wrong(subject, f"{kind} cannot be used ({type(error).__name__}: {error})", "update it")
+                yield wrong(subject, f"{kind} cannot be used ({type(error).__name__})", "update it")
                 continue
             if service is None:
                 fix = "give it an address as the documentation of that pager describes"

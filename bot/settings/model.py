@@ -736,7 +736,7 @@ _SOURCES = ("users", "group", "rotation")
 
 
 class Source(NamedTuple):
-    """Who is on call stands elsewhere: what `key` holds, for the integration `name`. `label`: what people are told that it is."""
+    """Who is on call stands elsewhere: what `key` holds, for the integration `name`. `label`: what people are told it is."""
 
     key: str
     name: str

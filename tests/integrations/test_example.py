@@ -143,7 +143,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, wheel: Path, tmp_path: Path, where: 
     ("where", "told"),
     [
         ("integration =", "teams cannot be loaded (RuntimeError: a defect)"),
-        ("def follows", "teams cannot be started (RuntimeError: a defect)"),
+        ("def follows", "teams cannot be started (RuntimeError); see the log"),
         ("def wants", "teams skipped CLR-"),
         ("def owes", "teams skipped CLR-"),
         ("async def send", ""),
@@ -156,6 +156,8 @@ async def test_defect_of_an_integration_stops_nothing_else(
     stage.environ |= {"TEAMS_WEBHOOK": "https://teams.example", "HOOK_SECRET": "secret"}
     more = TABLE + f'[[webhooks]]\nurl = "{channel.url}"\nsecret_env = "HOOK_SECRET"\n'
     results = [each async for each in check_integrations(_settings(stage, more))]
+    if broken != "integration =":  # what it raises once it has the secrets may quote them
+        assert "a defect" not in str(results)
     assert [each.ok for each in results if each.subject.startswith("webhooks")] == [True]
     assert [each.ok for each in results if each.subject == "teams"] == [
         broken not in {"integration =", "async def check"}

@@ -88,7 +88,7 @@ async def take_in(
 ) -> bool:
     """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
     ledger is scanned. `keys`: those that receipts are checked with. `storage`, `channel`: the database's name, and where people
-    are told of it. `sla`: until a question that the files hold is stale.
+    are told of it. `sla`: how long until a question in the files is stale.
 
     Raises:
         StorageUnavailable: nothing was stored.

@@ -69,7 +69,7 @@ def endpoint_of(settings: WebhookSettings, secret: str) -> Endpoint:
 
 @dataclass
 class Webhooks:
-    """The `Follower` that tells all webhooks, and an `Announcer` of checkpoints."""
+    """The `Follower` that tells all webhooks, and the `EventFollower` for checkpoints."""
 
     endpoints: Sequence[Endpoint]
     host: Host

@@ -23,7 +23,7 @@ from bot.errors import NotLeading
 from bot.integrations.webhooks import integration
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailer
-from bot.outbox import Mail, Owed
+from bot.outbox import Mail, Message
 from bot.posting import signature
 from bot.retention import forget as forgetting
 from bot.settings.environment import signing_key
@@ -525,7 +525,7 @@ async def test_what_is_forgotten_after_it_was_read_is_told_to_nobody(
     bodies: list[bytes] = []
     add = Mail.add
 
-    def noted(mail: Mail, tx: Tx, messages: Sequence[Owed], now: datetime) -> None:
+    def noted(mail: Mail, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
         bodies.extend(each.body for each in messages if each.kind == "clarification-answered")
         add(mail, tx, messages, now)
 
