@@ -415,7 +415,7 @@ class Bot:
         return self.bridge is not None and await take_in(
             bridge=self.bridge,
             keys=self.signing,
-            delivery=self.shown.delivery,
+            audiences=self.base.audiences,
             renderer=self.base.renderer,
             storage=settings.storage.path,
             sla=settings.monitor.sla,
@@ -488,7 +488,7 @@ class Bot:
             self.monitoring.record_changed(record)
         await self.slack.app.backfill.expect()
         self.shown.messenger.pause_posting(pages=True)
-        await self.shown.delivery.restore()
+        await self.shown.delivery.load()
         await self.told.replies.restore(self.base.index)
         await self.oncall.pager.restore()
         await self.told.sessions.restore()

@@ -69,13 +69,15 @@ class Contents(NamedTuple):
 class Ledger(Protocol):
     """The records. `receipts` checks receipts (None: nothing does), `signer` signs them (None: there is no key in this
     process). `found_tampered` is called with records that do not agree with their receipts; `found_unreadable`, in any thread,
-    with the id of one that does not parse.
+    with the id of one that does not parse. `owes` stores what a write of a record owes, in its transaction, if the feed tells of
+    it (`core.bus.change`).
     """
 
     receipts: Receipts | None = None
     signer: Signer | None = None
     found_tampered: Callable[[Sequence[Clarification]], None] | None = None
     found_unreadable: Callable[[str], object] | None = None
+    owes: Callable[[Any, Clarification], None] | None = None
 
     async def transact(
         self,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -283,7 +283,9 @@ async def _ledgers(
     Raises:
         StorageError: it cannot be opened.
     """
-    from bot.signing import StoredKeys  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.delivery.messages import owe_card  # noqa: PLC0415 - hooks ask over HTTP, and start fast
+    from bot.routing import Audiences  # noqa: PLC0415 - as above
+    from bot.signing import StoredKeys  # noqa: PLC0415 - as above
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
     from bot.storage.opening import open_storage  # noqa: PLC0415 - as above
 
@@ -295,6 +297,8 @@ async def _ledgers(
     try:
         ledger = DatabaseLedger(store)
         ledger.receipts = StoredKeys(settings.storage.path, url)
+        if settings.file is not None:
+            ledger.owes = partial(owe_card, Audiences(settings))
         yield ledger, store
     finally:
         await store.close()

@@ -12,7 +12,7 @@ from bot.delivery.desired import DesiredState, Draw
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.delivery.erasing import Erasing
 from bot.delivery.lanes import Lanes
-from bot.delivery.messages import Messages, Permalinks
+from bot.delivery.messages import Messages, Permalinks, owe_card
 from bot.delivery.messenger import Messenger, OnOutcome
 from bot.delivery.nudges import Nudges
 from bot.delivery.rollups import Rollups
@@ -48,6 +48,7 @@ def build(
     `Delivery`.
     """
     index, ledger, clock, audiences = base.index, base.ledger, base.clock, base.audiences
+    ledger.owes = partial(owe_card, audiences)
     rollups = Rollups(index, audiences)
     messenger = Messenger(
         settings=base.settings,

@@ -17,9 +17,8 @@ from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
 from bot.slackapi import Place
 from bot.views import inert
-from core.clarification import Clarification
 from core.clock import Clock
-from core.index import OWN_THREAD, Index
+from core.index import Index
 from core.summary import Seen, Summary
 
 _log = structlog.get_logger("clarify.delivery")
@@ -35,21 +34,13 @@ class _Stored:
     key: str
 
 
-# A record; at startup, one with the digest that its card shows; the id of one whose cards need another update.
-_Change = Summary | tuple[Summary, str] | str | _Stored
-
-
-@dataclass(frozen=True, slots=True)
-class InDoubt:
-    """A card that may already be in Slack, posted at `asked_at` (seconds since 1970) or later."""
-
-    card: Fresh
-    asked_at: float
+# A record; the id of one whose cards need another update; a stored message.
+_Change = Summary | str | _Stored
 
 
 @dataclass(kw_only=True, eq=False)
 class Delivery:
-    """Decides which messages need to be posted or updated. Call `restore` once the index is filled, then `run`, and
+    """Decides which messages need to be posted or updated. Call `load` once the index is filled, then `run`, and
     `record_changed` after each change of a record. `is_awaited` returns whether a caller waits for an answer right now.
     """
 
@@ -61,7 +52,6 @@ class Delivery:
     is_awaited: Callable[[str], bool]
     clock: Clock
     _changed: asyncio.Queue[_Change] = field(default_factory=asyncio.Queue, init=False)
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
     _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
     def know(self, seen: Seen) -> Summary:
@@ -79,7 +69,7 @@ class Delivery:
             settling.cancel()
         state = record.reply
         is_fetched = state == "sending" or (state == "waiting" and self.is_awaited(record.id))
-        if is_fetched and record.id in self._known:
+        if is_fetched:
             loop = asyncio.get_running_loop()
             self._settling[record.id] = loop.call_later(_REPLY, self._settle, record)
         else:
@@ -93,37 +83,33 @@ class Delivery:
         """Updates the cards of a clarification again, after a click on a control that should be gone."""
         self._changed.put_nowait(clarification)
 
-    def in_doubt(self, records: Iterable[Clarification]) -> list[InDoubt]:
-        """Returns the cards that may already be in Slack, posted before the storage was lost; per agent at most the
-        card limit.
-        """
-        found = []
-        for record in sorted(records, key=lambda each: (each.created, each.id)):
-            self.rollups.update(record)
-            if self.audiences.shows(record) and self.rollups.claim_card(record.id):
-                found.append(InDoubt(self._card(record), record.asked_last.timestamp()))
-        return found
+    async def load(self) -> None:
+        """Loads which cards are in Slack, and queues the messages that are owed.
 
-    async def restore(self) -> None:
-        """On start: finds what was decided but not shown yet, from the index and the messages table."""
-        rows = {row.key: row for row in await self.messages.unfinished()}
-        for row in rows.values():
+        Raises:
+            StorageUnavailable: they cannot be read now.
+        """
+        for clarification, number in await self.messages.carded():
+            record = self.index.get(clarification)
+            if record is not None and record.round == number:
+                self.rollups.note_card(record)
+        owed = await self.messages.owed()
+        for row in owed:
             if row.ts is not None:
                 self.messages.inherited.add(row.key)
             elif row.intent_at is not None and row.channel is not None:
                 self.messages.in_flight.begin(row.key, row.channel)
-        for record in self.index:
-            self.rollups.update(record)
-            card = rows.pop(_card_key(record), None)
-            if card is not None:
-                self._known[record.id] = record.round
-                if card.ts is not None or card.intent_at is not None:
-                    self.rollups.note_card(record)
-            self._changed.put_nowait(record if card is None or card.shown is None else (record, card.shown))
-        for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self.rollups.begin(rolled_up(row), row.key)
-            self._send(row, row.target)
+        self._queue(owed)
+
+    def _queue(self, rows: Iterable[MessageRow]) -> None:
+        for row in rows:
+            record = self.index.get(row.clarification or "") if row.kind == "card" else None
+            if record is None:
+                self._send(row, row.target if row.ts is None else None)
+            else:
+                self._changed.put_nowait(record)
 
     async def run(self) -> None:
         """Works through the changes in batches; runs until cancelled."""
@@ -133,8 +119,7 @@ class Delivery:
                 came.append(self._changed.get_nowait())
             if len(came) == _AT_A_TIME:
                 await asyncio.sleep(0)  # let others run
-            changed = (self._unless_shown(*each) if isinstance(each, tuple) else each for each in came)
-            batch = {_card_key(each): each for each in changed if isinstance(each, Summary)}
+            batch = {each.id: each for each in came if isinstance(each, Summary)}
             while True:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
@@ -146,15 +131,6 @@ class Delivery:
                 except StorageUnavailable as error:
                     _log.warning("delivery delayed", reason=str(error))
                     await self.clock.sleep(_STORAGE_RETRY)
-
-    def _unless_shown(self, record: Summary, shown: str) -> Summary | None:
-        """Returns the record if it has not changed since startup and its card shows something else."""
-        if self.index.get(record.id) is not record:
-            return None  # the newer record is queued too
-        if shown != str(record.revision):
-            return record
-        self.messages.inherited.discard(_card_key(record))
-        return None
 
     async def _show_again(self, clarification: str) -> None:
         await self.messages.forget_shown(clarification)
@@ -172,15 +148,10 @@ class Delivery:
 
     async def _enqueue(self, records: Iterable[Summary]) -> None:
         """Queues each changed clarification's card and its group's roll-up card in their lanes."""
-        mine = [record for record in records if self._concerns(record)]
-        wanted = (each for each in mine if self._known.get(each.id) != each.round)
-        fresh = [self._card(record) for record in wanted if self.audiences.shows(record)]
-        if fresh:
-            self.messages.expect(fresh)
-            self._known.update({card.clarification or "": card.round or 0 for card in fresh})
+        changed = list(records)
         shown = {
             record.id: record
-            for record in mine
+            for record in changed
             if not (record.is_open and self.audiences.shows(record)) or self.rollups.claim_card(record.id)
         }
         for row in await self.messages.cards_of(shown.keys()):
@@ -192,18 +163,10 @@ class Delivery:
                 priority=priority,
                 producer=row.producer or "",
             )
-        for row in await self.messages.nudges_of(each.id for each in mine if each.nudges):
+        for row in await self.messages.nudges_of(each.id for each in changed if each.nudges):
             self._send(row)
-        for group in {self.rollups.group(record) for record in mine}:
+        for group in {self.rollups.group(record) for record in changed}:
             await self._roll_up(group)
-        for gone in (each.id for each in mine if not each.needs_something):
-            self._known.pop(gone, None)
-
-    def _concerns(self, record: Summary) -> bool:
-        """Returns whether people see the question, or saw it: even a question that agents settle themselves may have
-        a card.
-        """
-        return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
         """Gives free card slots to the next held questions. Shows or updates the roll-up card of the others."""
@@ -227,19 +190,6 @@ class Delivery:
         if not held:
             self.rollups.end(group)
 
-    def _card(self, record: Seen) -> Fresh:
-        producer, session_id = self.audiences.thread(record)
-        return Fresh(
-            key=_card_key(record),
-            kind="card",
-            target=self.audiences.route(record).channel,
-            clarification=record.id,
-            round=record.round,
-            producer=producer,
-            session_id=session_id,
-            asker=self.rollups.group(record).agent if producer == OWN_THREAD else None,
-        )
-
     def send(self, target: str, key: str, *, post: bool = True) -> None:
         """Queues a stored message."""
         self.lanes.put(target, key, post=post)
@@ -249,13 +199,12 @@ class Delivery:
         self.lanes.put(place, row.key, post=row.ts is None, producer=row.producer or "")
 
     async def send_all(self) -> None:
-        """Queues all stored messages that may still change.
+        """Queues all messages that are owed.
 
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        for row in await self.messages.unfinished():
-            self._send(row)
+        self._queue(await self.messages.owed())
 
     async def send_stored(self, key: str) -> None:
         """Queues a message that was stored, here or by another bot; if it cannot be read now, as soon as it can be."""
@@ -297,10 +246,6 @@ def word(
         "thread_ts": place.thread_ts,
     }
     return Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted=wanted)
-
-
-def _card_key(record: Seen) -> str:
-    return f"card:{record.id}:{record.round}"
 
 
 def _priority(record: Summary, row: MessageRow) -> Priority:

@@ -1,4 +1,8 @@
-"""The messages table: what each Slack message should say, where it is, what it says now, its web address."""
+"""The messages table: what each Slack message should say, where it is, what it says now, its web address.
+
+A card is stored with its record, in one transaction: that is one commit fewer than a cursor of the feed would cost. While it
+shows another revision than its record has, an update is owed. So a start loads what is owed, and compares nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,13 @@ import structlog
 
 from bot.errors import SlackError, StorageError, StorageUnavailable
 from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
-from bot.routing import Thread
+from bot.routing import Audiences, Thread
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.clarification import parse_id
+from core.clarification import Clarification, parse_id
 from core.index import OWN_THREAD
 from core.records import Subject
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.delivery")
 _T = TypeVar("_T")
@@ -27,7 +32,6 @@ _T = TypeVar("_T")
 # id. It is looked up before it is posted.
 TAKEN_UP = "taken up:"
 DELETED = "deleted"  # `failed` of a message that was replaced, or is over
-_RETRY = 0.5  # seconds
 _LOOK, _LOOKS = 0.05, 40  # seconds between checks for another bot's post
 # Seconds for which a call of unknown outcome is watched, in case Slack carries it out late; and the age up to which a
 # new leader watches it once more.
@@ -86,6 +90,7 @@ class LateCall:
 
 
 _GIVEN = tuple(each.name for each in fields(Fresh) if each.name != "asker")
+_OF_CARD = ("key", "clarification", "round", "producer", "session_id", "target")
 _COLUMNS = tuple(each.name for each in fields(MessageRow) if each.name != "asker")
 _LATE = tuple(each.name for each in fields(LateCall))
 
@@ -166,8 +171,6 @@ class Messages:
         self.in_flight = InFlight(self._posted_elsewhere)
         self.inherited: set[str] = set()
         self.late = asyncio.Event()
-        self._expected: dict[str, MessageRow] = {}  # cards being stored
-        self._storing: set[asyncio.Task[None]] = set()
 
     async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
         """Returns what other bots are posting, including posts of a former leader that are not checked yet."""
@@ -179,31 +182,9 @@ class Messages:
         wanted = list(fresh)
         await self._store.write(lambda tx: put(tx, wanted))
 
-    def expect(self, cards: Iterable[Fresh]) -> None:
-        """Stores cards of open questions, within 50 ms or together with other writes. Until then the ledger knows of
-        them.
-        """
-        fresh = {card.key: card for card in cards}
-        self._expected |= {key: MessageRow(**asdict(card)) for key, card in fresh.items()}
-        task = asyncio.create_task(self._store_expected(fresh), name="store cards")
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
-
-    async def _store_expected(self, fresh: Mapping[str, Fresh]) -> None:
-        while True:
-            try:
-                await self._store.write_soon(lambda tx: put(tx, fresh.values()))
-                break
-            except StorageUnavailable as error:
-                _log.warning("storing cards later", reason=str(error))
-                await asyncio.sleep(_RETRY)
-        for key in fresh:
-            self._expected.pop(key, None)
-
     async def get(self, key: str) -> MessageRow | None:
-        expected = self._expected.get(key)  # asked first: it may be stored after the row was read
         row = await self._store.read_one("select * from messages where key = :key", key=key)
-        return _row(row) if row else expected
+        return _row(row) if row else None
 
     async def at(self, channel: str, ts: str) -> MessageRow | None:
         """Returns the message known to be at a place."""
@@ -242,9 +223,21 @@ class Messages:
                where ts is null and intent_at is not null and failed is null and thread_ts is null"""
         )
 
-    async def unfinished(self) -> list[MessageRow]:
-        """Returns all messages that may still change."""
-        return await self._rows("select * from messages where final = 0 and failed is null")
+    async def owed(self) -> list[MessageRow]:
+        """Returns the messages to be brought up to date: all that may still change, but cards that show their record as it is."""
+        return await self._rows(
+            """select messages.* from messages left join clarifications on clarifications.id = clarification
+               where final = 0 and failed is null
+                 and (kind <> 'card' or ts is null or shown is null or shown <> cast(revision as text))"""
+        )
+
+    async def carded(self) -> list[tuple[str, int]]:
+        """Returns the clarifications that have a card in Slack, or may have, which may still change; each with its round."""
+        rows = await self._store.read(
+            """select clarification, round from messages
+               where kind = 'card' and final = 0 and failed is null and (ts is not null or intent_at is not null)"""
+        )
+        return [(row["clarification"], row["round"]) for row in rows]
 
     async def changing_in(self, channel: str) -> list[MessageRow]:
         """Returns the messages in a channel that may still change, oldest first."""
@@ -263,11 +256,9 @@ class Messages:
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
         """Returns the cards of clarifications, earlier rounds first."""
-        ids = set(clarifications)
-        expected = [row for row in self._expected.values() if row.clarification in ids]  # first, see `get`
-        found = [_row(row) for some in batches(ids) for row in await self._store.find(_CARDS_OF, some=some)]
-        stored = {row.key for row in found}
-        found += (row for row in expected if row.key not in stored)
+        found = [
+            row for some in batches(set(clarifications)) for row in await self._find(_CARDS_OF, some=some)
+        ]
         return sorted(found, key=lambda card: card.round or 0)
 
     async def nudges_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
@@ -550,16 +541,13 @@ class Messages:
 
     async def card_to_come(self, session_id: str) -> bool:
         """Returns whether the card that opens a question's own thread is still to be posted."""
-        expected = any(
-            (row.producer, row.session_id) == (OWN_THREAD, session_id) for row in self._expected.values()
-        )
         found = await self._store.read_one(
             """select 1 from messages where producer = :producer and session_id = :session_id and kind = 'card'
                and ts is null and failed is null""",
             producer=OWN_THREAD,
             session_id=session_id,
         )
-        return found is not None or expected
+        return found is not None
 
     async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
         """Returns the ts of a clarification's known messages, without the message with key `besides`."""
@@ -589,14 +577,7 @@ def _log_unseen(stored: asyncio.Future[int]) -> None:
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction."""
     fresh = list(fresh)
-    know_sessions(
-        tx,
-        [
-            Session(f.producer or "", f.session_id or "", f.asker, None, parse_id(f.clarification)[0])
-            for f in fresh
-            if f.asker is not None and f.clarification is not None
-        ],
-    )
+    _know_askers(tx, fresh)
     tx.many(
         """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted, page)
            values (:key, :kind, :clarification, :round, :producer, :session_id, :target, :body, :wanted, :page)
@@ -611,6 +592,48 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     )
     for f in fresh:
         tx.tell("message", f.key)
+
+
+def put_cards(tx: Tx, cards: Sequence[Fresh]) -> None:
+    """Stores cards, unless they are stored already. Other bots hear of a card by the change of its record."""
+    if tx.many(
+        """insert into messages (key, kind, clarification, round, producer, session_id, target)
+           values (:key, 'card', :clarification, :round, :producer, :session_id, :target) on conflict (key) do nothing""",
+        [{name: getattr(card, name) for name in _OF_CARD} for card in cards],
+    ):
+        _know_askers(tx, cards)
+
+
+def owe_card(audiences: Audiences, tx: Tx, record: Clarification) -> None:
+    """Stores the card of a record in the transaction that writes it, if people are to see it (`core.ledger.Ledger.owes`)."""
+    if audiences.shows(record):
+        put_cards(tx, [card_of(audiences, record)])
+
+
+def card_of(audiences: Audiences, record: Seen) -> Fresh:
+    """Returns the card of a record's current round."""
+    producer, session_id = audiences.thread(record)
+    return Fresh(
+        key=f"card:{record.id}:{record.round}",
+        kind="card",
+        target=audiences.route(record).channel,
+        clarification=record.id,
+        round=record.round,
+        producer=producer,
+        session_id=session_id,
+        asker=audiences.group(record).agent if producer == OWN_THREAD else None,
+    )
+
+
+def _know_askers(tx: Tx, fresh: Iterable[Fresh]) -> None:
+    know_sessions(
+        tx,
+        [
+            Session(f.producer or "", f.session_id or "", f.asker, None, parse_id(f.clarification)[0])
+            for f in fresh
+            if f.asker is not None and f.clarification is not None
+        ],
+    )
 
 
 def be_page(tx: Tx, message: Row, page: int, what: Mapping[str, Any]) -> bool:

@@ -198,7 +198,10 @@ class DatabaseLedger(Ledger):
         body = packed(dump(record))
         if not write(tx, record, body, None if before is None else before.revision):
             raise LockedError
-        changes.note(tx, record.id, change(before, record), now)
+        what = change(before, record)
+        changes.note(tx, record.id, what, now)
+        if what and self.owes is not None:
+            self.owes(tx, record)
         self._know(record, body)
 
     def _know(self, record: Clarification, body: str) -> None:

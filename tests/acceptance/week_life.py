@@ -169,7 +169,7 @@ class Life:
 
     async def _begin(self) -> None:
         bot = self.bot
-        await bot.shown.delivery.restore()
+        await bot.shown.delivery.load()
         await bot.told.replies.restore(bot.base.index)
         await bot.oncall.pager.restore()
         for record in bot.base.index:

@@ -26,14 +26,14 @@ from typing import Any
 import structlog
 
 from bot.decisions import log
-from bot.delivery.delivery import Delivery, InDoubt
 from bot.delivery.memory import mark
-from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
+from bot.delivery.messages import TAKEN_UP, Fresh, card_of, doubt, put, put_cards
 from bot.intake.notices import content
 from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
 from bot.integrations.ledgerfiles.bridge import FOLDER, REMEMBER, Bridge, remembered
 from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
 from bot.producers.inbox import Session, know_sessions, reserve_above
+from bot.routing import Audiences
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
 from bot.storage.tx import Tx
@@ -80,7 +80,7 @@ async def take_in(
     *,
     bridge: Bridge,
     keys: PublicKeys | None,
-    delivery: Delivery,
+    audiences: Audiences,
     renderer: Renderer,
     storage: Path,
     sla: timedelta,
@@ -106,7 +106,7 @@ async def take_in(
         return False
     records = taking.records
     needed = [record for record in records if record.needs_something]
-    cards = delivery.in_doubt(record for record in needed if record.rounds)
+    cards = [record for record in needed if record.rounds and audiences.shows(record)]
     notices = []
     if records:
         count = sum(record.is_open for record in needed)
@@ -129,22 +129,23 @@ async def take_in(
         reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
         reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
         know_sessions(tx, _sessions(records))
-        _put(tx, cards, former)
+        _put(tx, audiences, cards, former)
         put(tx, notices)
 
     await store.write(work)
     return bool(records)
 
 
-def _put(tx: Tx, cards: Sequence[InDoubt], former: str) -> None:
+def _put(tx: Tx, audiences: Audiences, records: Sequence[Clarification], former: str) -> None:
     """Stores cards that may be in Slack. In each channel, thread replies are read again from its oldest question on.
     `former`: the installation that posted them, empty if unknown.
     """
     marks: dict[str, float] = {}
-    put(tx, [each.card for each in cards])
-    for each in cards:
-        doubt(tx, each.card.key, each.card.target, each.asked_at, f"{TAKEN_UP}{former}")
-        marks[each.card.target] = min(each.asked_at, marks.get(each.card.target, each.asked_at))
+    for record in records:
+        card, asked_at = card_of(audiences, record), record.asked_last.timestamp()
+        put_cards(tx, [card])
+        doubt(tx, card.key, card.target, asked_at, f"{TAKEN_UP}{former}")
+        marks[card.target] = min(asked_at, marks.get(card.target, asked_at))
     for channel, at in marks.items():
         mark(tx, channel, f"{at:.6f}")
 

@@ -12,7 +12,7 @@ from typing import Any
 from bot.delivery.delivery import Delivery
 from bot.delivery.desired import Desired, DesiredState, Drawn
 from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import Fresh, MessageRow, Messages
+from bot.delivery.messages import Fresh, MessageRow, Messages, owe_card
 from bot.delivery.messenger import Messenger
 from bot.delivery.rollups import Rollups
 from bot.routing import Audience, Audiences
@@ -132,6 +132,7 @@ class Room:
             environ={"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
         )
         self.audiences = audiences or Audiences(configured)
+        self.ledger.owes = partial(owe_card, self.audiences)
         self.messages = Messages(self.store)
         self.router = Router(self.ledger, self.clock, SLA, self.took)
         self.rollups = Rollups(self.index, self.audiences)

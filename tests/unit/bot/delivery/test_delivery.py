@@ -14,8 +14,8 @@ from bot.delivery.messages import Fresh, MessageRow
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification, Direct
-from core.transitions import answered, escalated, reply_settled
-from tests.kit.builders import ADE, NOW, record
+from core.transitions import answered, escalated, nudged, reply_settled
+from tests.kit.builders import ADE, NOW, SLA, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.delivery.room import Room
@@ -29,8 +29,9 @@ class Sorting(Room):
         self.put_keys: list[str] = []
         self.messenger.lanes.put = lambda _, key, **__: self.put_keys.append(key)  # type: ignore[method-assign]
 
-    def changed(self, seen: Clarification) -> None:
-        self.delivery.record_changed(seen)
+    async def changed(self, seen: Clarification) -> None:
+        await self.put(seen)
+        self.delivery.record_changed(await self.ledger.find(seen.id))
 
 
 @pytest.fixture
@@ -42,6 +43,23 @@ async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[Sorting
     with suppress(asyncio.CancelledError):
         await running
     await made.close()
+
+
+async def test_p1_card_is_stored_with_its_record_and_owed_until_it_shows_that(world: Sorting) -> None:
+    """So a start has only to load what is owed, wherever the bot was killed."""
+
+    async def owed() -> list[str]:
+        return [row.key for row in await world.messages.owed()]
+
+    asked = record()
+    await world.put(asked)
+    assert await owed() == ["card:CLR-42-001:1"]
+    await world.messages.landed(
+        await world.row("card:CLR-42-001:1"), "C1", "1.0", "1", final=False, opens_thread=True
+    )
+    assert (await owed(), await world.messages.carded()) == ([], [("CLR-42-001", 1)])
+    await world.put(nudged(asked, NOW, SLA))
+    assert await owed() == ["card:CLR-42-001:1"]
 
 
 async def test_rollup_that_could_not_be_stored_at_first_is_shown(
@@ -58,7 +76,7 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
 
     monkeypatch.setattr(world.messages, "want", full_once)
     for seq in range(1, 23):
-        world.changed(record(seq=seq))
+        await world.changed(record(seq=seq))
     await until(lambda: refused and refused[0] in world.put_keys)
     assert await world.messages.get(refused[0]) is not None
 
@@ -86,11 +104,11 @@ async def test_two_answers_at_once_leave_the_group_its_roll_up(world: Sorting) -
     """Two card slots get free in one go, and two held questions get them; the roll-up of the others stays the same."""
     asked = [record(seq=seq) for seq in range(1, 26)]
     for each in asked:
-        world.changed(each)
+        await world.changed(each)
     (key,) = await until(lambda: {key for key in world.put_keys if key.startswith("rollup:")})
     world.put_keys.clear()
     for each in asked[:2]:
-        world.changed(reply_settled(answered(each, Answer("x", "x"), ADE, NOW), "delivered", None))
+        await world.changed(reply_settled(answered(each, Answer("x", "x"), ADE, NOW), "delivered", None))
     await until(lambda: {"card:CLR-42-021:1", "card:CLR-42-022:1"} <= {*world.put_keys})
     group = world.rollups.group(asked[-1])
     assert {each for each in world.put_keys if each.startswith("rollup:")} == {key}
@@ -102,9 +120,9 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
 ) -> None:
     """Agents may settle what people were shown and ask further, before anybody looks: its controls have to go."""
     asked = record(to="architect").model_copy(update={"rounds": ()})
-    world.changed(escalated(asked, "stale", "Nobody answered.", NOW))
+    await world.changed(escalated(asked, "stale", "Nobody answered.", NOW))
     await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
-    world.changed(asked.model_copy(update={"round": 2}))
+    await world.changed(asked.model_copy(update={"round": 2}))
     await until(lambda: len(world.put_keys) == 2)
     assert set(world.put_keys) == {"card:CLR-42-001:1"}
     assert await world.messages.get("card:CLR-42-001:2") is None
@@ -124,22 +142,22 @@ async def test_card_changes_once_where_the_agent_has_the_answer_at_once(
     world: Sorting, monkeypatch: pytest.MonkeyPatch, asked: Clarification, awaited: bool, soon: bool
 ) -> None:
     monkeypatch.setattr(delivery, "_REPLY", 60.0 if soon else 0.0)
-    world.changed(asked)
+    await world.changed(asked)
     await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
     if awaited:
         world.awaited.add(asked.id)
     sending = answered(asked, Answer("x", "x"), ADE, NOW)
     assert sending.delivery.reply == ("waiting" if awaited else "sending")
-    world.changed(sending)
+    await world.changed(sending)
     if not soon:
         await until(lambda: world.put_keys.count("card:CLR-42-001:1") == 2)
     await everything_put(world, 2)
-    world.changed(reply_settled(sending, "confirmed", None))
+    await world.changed(reply_settled(sending, "confirmed", None))
     await everything_put(world, 3)
     assert world.put_keys.count("card:CLR-42-001:1") == (2 if soon else 3)
 
 
 async def everything_put(world: Sorting, seq: int) -> None:
     """Returns once what came until now is in its lane: `seq` is the number of another question that comes last."""
-    world.changed(record(seq=seq))
+    await world.changed(record(seq=seq))
     await until(lambda: f"card:CLR-42-{seq:03}:1" in world.put_keys)

@@ -242,7 +242,7 @@ async def test_change_begun_by_a_killed_leader_is_watched_for_by_whoever_comes_a
     await world.deliver(KEY)
     (live,) = world.slack.live()
     await answered(world)
-    await world.delivery.restore()
+    await world.delivery.load()
     await world.deliver(KEY)
     await passes(world, LANDING)
     world.messages.inherited.clear()
@@ -252,7 +252,7 @@ async def test_change_begun_by_a_killed_leader_is_watched_for_by_whoever_comes_a
 
 async def test_what_was_shown_when_another_took_over_is_not_drawn_twice(world: Room) -> None:
     await world.deliver(KEY)
-    await world.delivery.restore()
+    await world.delivery.load()
     world.messages.inherited.add(KEY)  # as of what has no record to compare with
     await world.deliver(KEY)
     await answered(world)

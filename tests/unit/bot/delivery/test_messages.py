@@ -13,10 +13,8 @@ from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.storage.ledger import fill
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
-from bot.storage.tx import Row
 from tests.kit.builders import record
 from tests.kit.databases import Server
-from tests.kit.until import until
 
 
 @dataclass
@@ -82,35 +80,6 @@ async def test_trouble_is_no_link_and_not_kept(store: Store, monkeypatch: pytest
         patch.setattr(store, "find", broken)
         assert await links.link("CLR-1-001") is None
     assert await links.link("CLR-1-001") == "https://slack.example/C1/1.0"
-
-
-async def test_expected_card_is_known_at_once_and_stored_soon(store: Store) -> None:
-    """Also where nothing is posted for long: what expires until then is still to be shown after a restart (P1)."""
-    messages, card = Messages(store), Fresh("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1)
-    messages.expect([card])
-    assert await store.read("select key from messages") == []
-    known = await messages.get(card.key)
-    assert known is not None
-    assert await messages.cards_of(["CLR-1-001", "CLR-1-002"]) == [known]
-    await until(lambda: not messages._expected)
-    assert await messages.unfinished() == [known]
-
-
-async def test_p1_card_that_is_stored_while_it_is_looked_up_is_found(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PostgreSQL may read before the commit and answer after it: the card was dropped, and never posted."""
-    messages, card = Messages(store), Fresh("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1)
-
-    async def read_before(*_: object, **__: object) -> list[Row]:
-        await until(lambda: not messages._expected)
-        return []
-
-    monkeypatch.setattr(store, "find", read_before)
-    messages.expect([card])
-    assert await messages.get(card.key) is not None
-    messages.expect([card])
-    assert [row.key for row in await messages.cards_of(["CLR-1-001"])] == [card.key]
 
 
 async def test_what_stands_where_a_post_is_on_its_way_is_waited_for(store: Store) -> None:

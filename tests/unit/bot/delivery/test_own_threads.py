@@ -169,7 +169,7 @@ async def goes_on(room: Room) -> None:
     for item in (await room.ledger.read(42)).records:
         if (found := parse(item)) is not None:
             room.took(found)
-    await room.delivery.restore()
+    await room.delivery.load()
     running = asyncio.create_task(room.delivery.run())
     while (thread := await room.messages.thread_of("", ID)) is None:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)

@@ -154,7 +154,7 @@ class World:
         async for some in self.ledger.load():
             for known in some:
                 self.index.put(known)
-        await self.delivery.restore()
+        await self.delivery.load()
         await self.pager.restore()
         self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]
         return self
