@@ -274,7 +274,7 @@ class Bot:
                 *(each for each in (self.callbacks, self.log) if each is not None),
             ],
             absent=self.broken,
-            observers=[self.bridge] if self.bridge is not None else [],
+            observers=[self.oncall.escalations, *([self.bridge] if self.bridge is not None else [])],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -363,7 +363,6 @@ class Bot:
             self.monitoring,
             shown.delivery,
             shown.nudges,
-            self.oncall.escalations,
             self.oncall.quorum,
             self.feed,
         )
@@ -391,7 +390,7 @@ class Bot:
             await self._take_in_files()
         await self._read_records()
         if leads:
-            await self._restore()
+            await self._load()
         else:
             await self._follow()
         for name, work in self._work():
@@ -455,7 +454,7 @@ class Bot:
         """Takes what people and agents say, and leaves the rest to the bot that leads."""
         self.shown.lanes.active = False
         await self.board.pages.reload()
-        await self.home.restore()
+        await self.home.load()
         self._takes_clicks.set()
 
     async def _take_lead(self) -> None:
@@ -469,7 +468,7 @@ class Bot:
         try:
             if await self._take_in_files():
                 await self._read_records()
-            await self._restore()
+            await self._load()
             await self._lead()
         except _AWAY as error:
             # Takes over again from the beginning, here or in another bot, once the database is back.
@@ -479,8 +478,8 @@ class Bot:
             raise LeaseLost("the database was away") from error
         await self._until_deposed()
 
-    async def _restore(self) -> None:
-        """Resumes the work of the last leader, or of the last run."""
+    async def _load(self) -> None:
+        """Loads what is owed, and what the last leader or the last run knew."""
         meanwhile: list[tuple[Clarification, bool]] = []
         self._meanwhile = meanwhile
         await self.feed.begin()
@@ -489,10 +488,10 @@ class Bot:
         await self.slack.app.backfill.expect()
         self.shown.messenger.pause_posting(pages=True)
         await self.shown.delivery.load()
-        await self.told.replies.restore(self.base.index)
-        await self.oncall.pager.restore()
-        await self.told.sessions.restore()
-        await self.home.restore()
+        self.told.replies.load(self.base.index)
+        await self.oncall.pager.load()
+        await self.told.sessions.load()
+        await self.home.load()
         for record in self.base.index:
             self.dispatcher.record_changed(record)
             self.shown.nudges.record_changed(record)
@@ -589,8 +588,7 @@ class Bot:
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
         yield "agent status", self.agent_status.run()
-        if self.feed.is_needed:
-            yield "changes", self.feed.run()
+        yield "changes", self.feed.run()
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
         yield "monitor", self._run_monitor()
@@ -716,7 +714,7 @@ class Bot:
         await self.monitoring.run()
 
     async def _run_home(self) -> None:
-        await self.home.restore_answers()
+        await self.home.load_answers()
         await self._posting.wait()
         await self.home.run()
 
@@ -824,9 +822,9 @@ class Bot:
     async def _forget(self) -> None:
         """Drops what another process forgot from memory, and, as the leader, from Slack."""
         await self.board.pages.reload()
-        await self.told.sessions.restore()
+        await self.told.sessions.load()
         if self.store.leads:
-            await self.home.restore_answers()
+            await self.home.load_answers()
             self.shown.erasing.refresh()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:

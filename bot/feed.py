@@ -28,7 +28,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.storage import changes as rows
-from bot.storage.changes import Position, RecordChange
+from bot.storage.changes import OPEN, Position, RecordChange
 from bot.storage.ledger import as_stored
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
@@ -47,7 +47,6 @@ _RETRY, _LONGEST_RETRY = 0.5, 300.0  # seconds
 _SETTLING = 0.05  # seconds between looks at changes that a running transaction can still come before
 _SAVED_WITHIN = 1.0  # seconds until a cursor that only moves is stored
 _TOLD = timedelta(days=1)  # how long /readyz tells of what failed
-_OPEN = "open/"  # before a consumer's name: it begins again with this clarification
 
 
 class Consumer(Protocol):
@@ -74,11 +73,14 @@ class Consumer(Protocol):
 
 
 class Observer(Protocol):
-    """Keeps something in step with the records. `undone`: the first change that it has not finished; None: it has all."""
+    """Keeps something in step with the records."""
 
     name: str
     gather: float
-    undone: Position | None
+
+    @property
+    def undone(self) -> Position | None:
+        """The first change that it has not finished; None: it has all."""
 
     def observe(self, change: RecordChange) -> None:
         """Is told of a change, in order. After a kill, of some again."""
@@ -123,11 +125,6 @@ class Feed:
     @property
     def _parts(self) -> list[Consumer | Observer]:
         return [*self.consumers, *self.observers]
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anyone to tell."""
-        return bool(self._lanes)
 
     @property
     def idle(self) -> bool:
@@ -179,8 +176,6 @@ class Feed:
 
     async def trouble(self) -> str | None:
         """Returns which consumers failed lately, or passed something that they could not take; None: none did."""
-        if not self.is_needed:
-            return None
         since = self.clock.now() - _TOLD
         try:
             found = await rows.failures(self.store, since)
@@ -201,8 +196,6 @@ class Feed:
         Raises:
             StorageUnavailable: the storage cannot be used now.
         """
-        if not self.is_needed and not await rows.any_left(self.store):
-            return
         names, now, keep = [each.name for each in self._parts], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep
         observers = {each.name: each for each in self.observers}
@@ -218,8 +211,10 @@ class Feed:
                     if count <= _MOST and (oldest is None or since is None or since >= oldest):
                         continue
                     lagging.append(name)
-                    known[name] = rows.begin_with_open(tx, name, _OPEN + name, self.store.horizon, now)
+                    known[name] = rows.begin(tx, name, self.store.horizon)
                     rows.note_failure(tx, name, None, "it lagged too far behind", now)
+                    if name not in observers:
+                        rows.note_open(tx, name, now)
                 if name in observers:
                     observers[name].begin_anew(tx)
             rows.drop(tx, gone)
@@ -297,7 +292,7 @@ class _Lane:
                 act()
         for observer in self.observers:
             for change in found:
-                if change.place > self.places[observer.name] and not change.what.startswith(_OPEN):
+                if change.place > self.places[observer.name] and _is_for(observer.name, change):
                     observer.observe(change)
         self.places = {name: max(place, found[-1].place) for name, place in self.places.items()}
         if self.observers or not wanted:
@@ -336,10 +331,10 @@ class _Lane:
             self.save_soon()
 
     def _is_wanted(self, consumer: Consumer, change: RecordChange) -> bool:
-        if change.place <= self.places[consumer.name]:
+        if change.place <= self.places[consumer.name] or not _is_for(consumer.name, change):
             return False
-        if change.what.startswith(_OPEN):
-            return change.what == _OPEN + consumer.name
+        if change.what.startswith(OPEN):
+            return True
         try:
             return consumer.wants(change)
         except Exception:  # noqa: BLE001 - it is asked again where that can be stored
@@ -431,6 +426,10 @@ class _Lane:
         return reached
 
 
+def _is_for(name: str, change: RecordChange) -> bool:
+    return not change.what.startswith(OPEN) or change.what == OPEN + name
+
+
 def _owed(
     consumer: Consumer, change: RecordChange, record: Clarification | Exception, tx: Tx
 ) -> tuple[Callable[[], None] | None, Exception | None]:
@@ -439,7 +438,7 @@ def _owed(
         return None, record
 
     def work(tx: Tx) -> Callable[[], None] | None:
-        is_wanted = change.what.startswith(_OPEN) or consumer.wants(change)
+        is_wanted = change.what.startswith(OPEN) or consumer.wants(change)
         return consumer.owes(change, record, tx) if is_wanted else None
 
     return tx.part(work)

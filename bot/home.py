@@ -134,7 +134,7 @@ class Gathering:
         if len(self._answers) > _MOST_ANSWERS:
             del self._answers[min(self._answers, key=lambda key: self._answers[key][1].at)]
 
-    async def restore_answers(self) -> None:
+    async def load_answers(self) -> None:
         """Read the answers of the records that were written last."""
         try:
             for record in await self.ledger.latest(_RESTORED):
@@ -380,7 +380,7 @@ class _Seat:
 class HomeTabs:
     """Keeps open Home tabs up to date.
 
-    Call `restore` once, then `run`. `send` publishes a person's view, once. `locale_of` returns a user's locale, empty if it
+    Call `load` once, then `run`. `send` publishes a person's view, once. `locale_of` returns a user's locale, empty if it
     is not known.
     """
 
@@ -405,7 +405,7 @@ class HomeTabs:
         self._wake = asyncio.Event()
         self._publishing: set[asyncio.Task[None]] = set()
 
-    async def restore(self) -> None:
+    async def load(self) -> None:
         """Read the viewers from the storage."""
         for viewer in await self.viewers.all():
             self._seats.setdefault(viewer.user, _Seat(viewer))
@@ -422,9 +422,9 @@ class HomeTabs:
         self.gathering.record_changed(record)
         self.touch()
 
-    async def restore_answers(self) -> None:
+    async def load_answers(self) -> None:
         """Read the newest answers from the ledgers, at the start and after texts were redacted."""
-        await self.gathering.restore_answers()
+        await self.gathering.load_answers()
         self.touch()
 
     async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> None:

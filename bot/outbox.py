@@ -328,8 +328,8 @@ class Mail:
     def add(self, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
         """Stores messages. `put` what they are about afterwards."""
         tx.many(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
-               values (:party, :id, :about, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
+            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
+               values (:party, :id, :about, :kind, :body, :now) on conflict (endpoint, id) do nothing""",
             [{**asdict(each), "party": self.endpoint, "now": now.timestamp()} for each in messages],
         )
 

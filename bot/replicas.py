@@ -168,7 +168,7 @@ class Replicas:
         if self.store.leads:
             self.incidents.changed([each.incident.id for each in self.incidents])
             await self.delivery.send_all()
-            await self.home.restore()
+            await self.home.load()
             self.home.touch()
             self.inbox.heard()
             self.catch_up()

@@ -19,7 +19,7 @@ from bot.storage.tx import Tx, batches
 from bot.views import inert
 from core.clarification import Clarification, ReplyState, Round
 from core.clock import Clock, ConcurrencyLimit
-from core.errors import ClarifyError, LedgerUnreadable, NotFound
+from core.errors import LedgerUnreadable, NotFound
 from core.escalation import NewIncident, Raise
 from core.ledger import Ledger
 from core.router import Router
@@ -107,18 +107,13 @@ class Replies:
                 self._fresh[record.id] = record
         self.outbox.put(record.id)
 
-    async def restore(self, records: Iterable[Seen]) -> None:
-        """Queues replies that were being sent before the restart; pages on-call about refused ones unless already paged."""
+    def load(self, records: Iterable[Seen]) -> None:
+        """Queues the replies that are being sent, and starts sending."""
         self._since = self.clock.now()
         self.outbox.start()
         for record in records:
             if record.reply == "sending":
                 self.outbox.put(record.id)
-            elif record.reply == "refused":
-                try:
-                    await self._page_refused(record.id)
-                except ClarifyError as error:
-                    _log.warning("paging without the question's details", id=record.id, reason=str(error))
 
     async def _attempt(self, clarification: str) -> Outcome | None:
         """Makes one attempt and stores its outcome; if only storing failed before, stores it without sending again."""
@@ -206,9 +201,7 @@ class Replies:
         await self.raise_incident(NewIncident.about(record, key, reason, title))
         blocked.paged = True
 
-    async def _page_refused(self, clarification: str) -> None:
-        record = await self.ledger.find(clarification)
-        note = record.delivery.reply_note
+    async def _page_refused(self, record: Clarification, note: str | None) -> None:
         reason = f"The agent refused the answer: {inert.quoted(note) if note else 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
         await self.raise_incident(NewIncident.about(record, key, reason, title))
@@ -231,19 +224,20 @@ class Replies:
 
     async def _finish(self, record: Clarification, settled: Settlement) -> None:
         token = record.asked.reply_token or ""
+        if (
+            settled.state == "refused"
+        ):  # raised first: after a kill the reply counts as being sent, and is settled again
+            await self._page_refused(record, settled.note)
         await self.router.settle_reply(record.id, token, settled.state, settled.note, resolve=settled.resolve)
         self._tried.discard((record.id, token))
         self._blocked.pop((record.id, token), None)
         _log.info("reply settled", clarification=record.id, state=settled.state)
-        if settled.state == "refused":
-            await self._page_refused(record.id)
 
 
 def _note(tx: Tx, clarification: str, token: str, *, uncertain: bool) -> None:
     tx.run(
-        """insert into replies (clarification, token, attempts, uncertain)
-           values (:clarification, :token, 1, :uncertain) on conflict (clarification, token)
-           do update set attempts = replies.attempts + 1, uncertain = excluded.uncertain""",
+        """insert into replies (clarification, token, uncertain) values (:clarification, :token, :uncertain)
+           on conflict (clarification, token) do update set uncertain = excluded.uncertain""",
         clarification=clarification,
         token=token,
         uncertain=int(uncertain),

@@ -306,7 +306,7 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
 @dataclass(eq=False)
 class Sessions:
-    """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents. In memory; restored
+    """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents. In memory; loaded
     on start.
     """
 
@@ -344,7 +344,7 @@ class Sessions:
             if len(self._over) > _MOST_REMEMBERED:
                 self._over.popitem(last=False)
 
-    async def restore(self) -> None:
+    async def load(self) -> None:
         """Reads the sessions from before the restart.
 
         Raises:
@@ -383,7 +383,7 @@ class Sessions:
             StorageUnavailable: another bot leads, and they cannot be read now.
         """
         if not self.store.leads:  # the leader sees the events
-            await self.restore()
+            await self.load()
         since = self.clock.now() - _REMEMBERED
         while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)

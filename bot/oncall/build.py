@@ -142,7 +142,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
     settings, ledger, clock, router = base.settings, base.ledger, base.clock, base.router
     incidents, policies = board.incidents, board.policies
     outside = Outside(outside_pagers(settings), base.telemetry, acting=base.store.acting)
-    escalations = Escalations(incidents, ledger, base.index, clock)
+    escalations = Escalations(incidents, ledger, clock)
     announcer = Announcer(base.audiences, base.index, board.messages, delivery)
     admission = Admission(settings, base.audiences, incidents, board.roster, base.index, board.access)
     fallback = settings.slack.fallback_channel or settings.route_for("").channel

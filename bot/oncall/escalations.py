@@ -1,11 +1,13 @@
-"""Keeps the incidents in line with the ledgers: opens one for each escalation, and copies its holder from there.
+"""Keeps the incidents in line with the records: opens one for each escalation, and copies its holder from there.
 
-Other writers (`/clarify`, the shell, other implementations) change ledgers too. The newest record of each clarification is
-queued and handled in the pager's rounds.
+It observes the feed, so records that another bot, the shell or a ledger file changed count as well, and a kill loses nothing.
+The pager's rounds handle what changed.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,10 +15,12 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
+from bot.storage.changes import OPEN, Position, RecordChange, note_open
+from bot.storage.tx import Tx
+from core.clarification import Clarification
 from core.clock import Clock, iso
-from core.errors import ClarifyError
+from core.errors import ClarifyError, LedgersAway
 from core.escalation import Handed, NewIncident, Taken, is_news
-from core.index import Index
 from core.ledger import Ledger
 from core.summary import Seen
 
@@ -28,63 +32,62 @@ _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 @dataclass(eq=False)
 class Escalations:
-    """Collects changed clarifications, and brings the incidents in line with them in `work`."""
+    """Collects changed clarifications (`bot.feed.Observer`), and brings the incidents in line with them in `work`."""
 
     incidents: Incidents
     ledger: Ledger
-    index: Index
     clock: Clock
-    _changed: dict[str, Seen] = field(default_factory=dict, init=False)
-    _gone: set[str] = field(default_factory=set, init=False)
+    name: str = "pages"
+    gather: float = 0.0
+    # By clarification, the first and the last change that is not handled.
+    _behind: dict[str, tuple[Position, Position]] = field(default_factory=dict, init=False)
+    _done: Callable[[], None] = field(default=lambda: None, init=False)
 
-    def record_changed(self, record: Seen) -> None:
-        if record.status == "escalated" or self.incidents.about(record.id) or record.id in self._changed:
-            self._changed[record.id] = record
+    @property
+    def undone(self) -> Position | None:
+        """The first change that is not handled: they come in order."""
+        return next((first for first, _ in self._behind.values()), None)
+
+    def observe(self, change: RecordChange) -> None:
+        name = change.clarification
+        is_news = change.what.startswith(OPEN) or "escalated/" in change.what
+        if is_news or name in self._behind or self.incidents.about(name):
+            first, _ = self._behind.get(name, (change.place, change.place))
+            self._behind[name] = first, change.place
             self.incidents.awake.set()
 
-    def restore(self) -> None:
-        """On start: queue every open question, and those that open incidents are about."""
-        for record in self.index:
-            self.record_changed(record)
-        for each in self.incidents:
-            clarification = each.incident.clarification
-            if clarification is not None and clarification not in self._changed:
-                self._gone.add(clarification)
-        self.incidents.awake.set()
+    def begin_anew(self, tx: Tx) -> None:
+        """Has the feed tell of every open question."""
+        note_open(tx, self.name, self.clock.now())
+
+    async def run(self, done: Callable[[], None]) -> None:
+        self._done = done
+        await asyncio.Event().wait()
 
     async def work(self) -> None:
-        """Handle the queued clarifications, up to 100 a round.
+        """Handles the changed clarifications, up to 100 a round.
 
         Raises:
-            StorageUnavailable: the rest stays queued for the next call.
+            StorageUnavailable: the rest stays for the next call.
         """
-        for clarification in list(islice(self._gone, _AT_A_TIME)):
-            await self._find(clarification)
-            self._gone.discard(clarification)
-        for clarification, record in list(islice(self._changed.items(), _AT_A_TIME)):
+        for name, (_, last) in list(islice(self._behind.items(), _AT_A_TIME)):
             try:
-                await self._follow(record)
+                await self._follow(await self.ledger.find(name))
+            except LedgersAway as error:
+                raise StorageUnavailable(str(error)) from error
             except StorageUnavailable:
                 raise
+            except ClarifyError as error:  # its incidents stay open: people must look at it
+                _log.warning("cannot read a page's question", id=name, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
-                _log.exception("cannot follow a question", id=clarification)
-            if self._changed.get(clarification) is record:
-                del self._changed[clarification]
-        if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
+                _log.exception("cannot follow a question", id=name)
+            if self._behind[name][1] == last:
+                del self._behind[name]
+            self._done()
+        if self._behind:  # in the next round: the first pages go out meanwhile
             self.incidents.awake.set()
 
-    async def _find(self, clarification: str) -> None:
-        """Queue a clarification that is no longer in the index. If its ledger cannot be read, its incident stays open: people
-        must look at it.
-        """
-        try:
-            record = await self.ledger.find(clarification)
-        except ClarifyError as error:
-            _log.warning("cannot read a page's question", id=clarification, reason=str(error))
-        else:
-            self._changed.setdefault(clarification, record)
-
-    async def _follow(self, record: Seen) -> None:
+    async def _follow(self, record: Clarification) -> None:
         key = key_of(record)
         over = [each for each in self.incidents.about(record.id) if _is_over(each.incident, record, key)]
         await self.incidents.close(over)

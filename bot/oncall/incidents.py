@@ -137,7 +137,7 @@ class Incidents:
     _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
     _latest: datetime | None = field(default=None, init=False)
 
-    async def restore(self) -> None:
+    async def load(self) -> None:
         for known in self:
             self._drop(known.incident.id)
         for incident in await self._read("closed_at is null"):

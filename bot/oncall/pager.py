@@ -118,7 +118,7 @@ class _PlannedPage:
 
 @dataclass(kw_only=True, eq=False)
 class Pager:
-    """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
+    """Sends the pages that the policies want: `load`, then `run` until cancelled.
 
     `words(page)` returns a page's text for outside pagers, None if it is not needed any more. `on_sent` is called
     after pages were sent.
@@ -137,16 +137,15 @@ class Pager:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
-    async def restore(self) -> None:
-        """On start: load the open incidents, and send again what was not known to have arrived.
+    async def load(self) -> None:
+        """Load the open incidents and the pages without an outcome, and send these.
 
         Raises:
             StorageUnavailable: it could not be read.
         """
-        await self.incidents.restore()
-        for sending in await self.pages.restore():
+        await self.incidents.load()
+        for sending in await self.pages.load():
             self._go(sending)
-        self.escalations.restore()
 
     async def run(self) -> None:
         try:

@@ -151,8 +151,8 @@ class Pages:
     # By key: the deadline for a message to be posted.
     _watched: dict[str, tuple[datetime, Sending]] = field(default_factory=dict, init=False)
 
-    async def restore(self) -> list[Sending]:
-        """On start, after the incidents: load who was paged, and return the sendings without an outcome, oldest first."""
+    async def load(self) -> list[Sending]:
+        """After the incidents: load who was paged, and return the sendings without an outcome, oldest first."""
         rows = await self._load_paged([each.incident for each in self.incidents])
         owed = [
             each for row in rows if row.ts is row.failed is None and (each := sending_of(row)) is not None

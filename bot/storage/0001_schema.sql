@@ -138,7 +138,6 @@ create index questions_callbacks on questions (callback_due) where callback_url 
 create table replies (           -- answers that a producer does not have yet
   clarification text not null references clarifications on delete cascade,
   token text not null,
-  attempts integer not null default 0,
   uncertain integer not null default 0,   -- 1: an earlier try may have arrived
   primary key (clarification, token)
 ) without rowid;
@@ -366,12 +365,10 @@ create table webhook_outbox (    -- the lifecycle events that are on their way
   type text not null,
   body blob not null,            -- the bytes that are sent
   queued_at real not null,
-  due real not null,             -- not tried before
   failures integer not null default 0,
   unique (endpoint, id)
 );
 create index webhook_outbox_lines on webhook_outbox (endpoint, clarification, seq);
-create index webhook_outbox_due on webhook_outbox (endpoint, due, seq);
 
 create table webhook_unsigned (  -- decisions that webhooks were told of without a receipt: if it follows, they are told again
   clarification text not null references clarifications on delete cascade,

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 
+OPEN = "open/"  # what a change means that tells one consumer, named behind it, of an open clarification
 _MOST_FAILURES = 20
 
 
@@ -77,16 +78,6 @@ async def following(store: Store, place: Position, most: int) -> tuple[list[Reco
     return settled, len(settled) < len(rows)
 
 
-async def any_left(store: Store) -> bool:
-    """Returns whether there are consumers, or changes: a transaction may have run while the last consumer was dropped.
-
-    Raises:
-        StorageUnavailable: it cannot be read now.
-    """
-    left = "select 1 from consumers union all select 1 from changes limit 1"
-    return await store.read_one(left) is not None
-
-
 def places(tx: Tx) -> Mapping[str, Position]:
     """Returns up to where each consumer is."""
     return {row["name"]: Position.of(row) for row in tx.rows("select name, written, seq from consumers")}
@@ -102,17 +93,15 @@ def begin(tx: Tx, consumer: str, horizon: str) -> Position:
     return place
 
 
-def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Position:
-    """Puts a consumer at the end, as if it were new, and a change for each clarification that needs something behind that."""
-    place = begin(tx, consumer, horizon)
+def note_open(tx: Tx, consumer: str, now: datetime) -> None:
+    """Has a consumer begin anew: stores a change for each clarification that needs something, of which it alone is told."""
     tx.run("update consumers set about = null where name = :name", name=consumer)
     tx.run(
         f"""insert into changes (written, clarification, revision, what, at)
             select {tx.place}, id, revision, :what, :at from clarifications where live = 1 order by issue, number""",
-        what=what,
+        what=OPEN + consumer,
         at=now.timestamp(),
     )
-    return place
 
 
 def lag(tx: Tx, place: Position, most: int) -> tuple[int, datetime | None]:

@@ -259,8 +259,8 @@ class Course:
                 self._resume = self._resume or self._pause(at)
                 self._sent.setdefault(LAST, at)
                 self._failed.add(LAST)
-            elif self._quiet is None and step not in self._sent:  # it would not arrive either
-                self._sent[step] = at
+            elif self._quiet is None:  # counts as this cycle's: nothing more comes of it if that fails, too
+                self._sent.setdefault(step, at)
                 self._failed.add(step)
             return
         if self._quiet is not None or step in self._failed:

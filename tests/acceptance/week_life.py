@@ -170,8 +170,9 @@ class Life:
     async def _begin(self) -> None:
         bot = self.bot
         await bot.shown.delivery.load()
-        await bot.told.replies.restore(bot.base.index)
-        await bot.oncall.pager.restore()
+        bot.told.replies.load(bot.base.index)
+        await bot.feed.begin()
+        await bot.oncall.pager.load()
         for record in bot.base.index:
             bot.shown.nudges.record_changed(record)
         self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.shown.lanes)))
@@ -181,6 +182,7 @@ class Life:
             bot.oncall.pager,
             bot.monitoring,
             bot.oncall.feeds,
+            bot.feed,
         ):
             self.parts.append(asyncio.create_task(part.run()))
 

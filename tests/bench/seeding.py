@@ -116,7 +116,7 @@ def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> 
             AGENTS,
             AGENTS,
             ts,
-            "" if final else "an earlier drawing",
+            str(record.revision),
             int(final),
         ),
     )

@@ -6,11 +6,14 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 import clarify
+from bot.delivery.messages import owe_card
+from bot.routing import Audiences
 from bot.signing import KEY_FILE, KeyPlace
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
@@ -63,7 +66,9 @@ class Elsewhere:
 async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
     store = await open_storage(stage.rows, beside=True)
     try:
-        yield Elsewhere(DatabaseLedger(store))
+        ledger = DatabaseLedger(store)
+        ledger.owes = partial(owe_card, Audiences(stage._settings(configured(stage))))
+        yield Elsewhere(ledger)
     finally:
         await store.close()
 

@@ -145,18 +145,6 @@ def world(store: Store) -> World:
     return World(store, ManualClock())
 
 
-async def test_without_consumers_there_is_nothing_to_store(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = counted(world.store, monkeypatch)
-    async with world.leading() as feed:
-        assert commits == []
-        feed.record_changed(await world.put(builders.record()))
-        assert feed.idle
-    assert len(commits) == 1
-    assert await world.count("changes") == 0
-
-
 def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much was stored in each transaction."""
     found: list[int] = []

@@ -99,8 +99,8 @@ class Taker:
         assert record.id == change.clarification
         assert record.revision >= change.revision, "the record is older than the change"
         tx.run(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
-               values (:name, :id, :about, :what, :body, 0, 0)""",
+            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
+               values (:name, :id, :about, :what, :body, 0)""",
             name=self.name,
             id=f"{random.getrandbits(64):x}",
             about=change.clarification,

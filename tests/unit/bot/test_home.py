@@ -422,7 +422,7 @@ async def test_answers_are_restored_from_the_records_written_last(
     write_records(tmp_path, 9, {"id": "CLR-9-001"})
     facts = gathering(ledger=ledger)
 
-    await facts.restore_answers()
+    await facts.load_answers()
 
     assert sorted(row.id for _, row in (await facts.snapshot(1)).answers) == [
         f"CLR-{issue}-001" for issue in range(1, 6)

@@ -77,7 +77,7 @@ class World:
         if self.written is not None:
             self.replies.record_changed(self.written)
         else:
-            await self.replies.restore([await self.ledger.find(ID)])
+            self.replies.load([await self.ledger.find(ID)])
         self.written = None
 
     async def settle(self) -> Clarification:

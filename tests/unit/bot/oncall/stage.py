@@ -14,6 +14,7 @@ from typing import Any
 from bot.base import build as build_base
 from bot.delivery.build import build as build_shown
 from bot.delivery.messages import Permalinks
+from bot.feed import Feed
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.incidents import Incident
@@ -155,8 +156,9 @@ class World:
             for known in some:
                 self.index.put(known)
         await self.delivery.load()
-        await self.pager.restore()
-        self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]
+        await self.feed.begin()
+        await self.pager.load()
+        self.tasks = [asyncio.create_task(part.run()) for part in (self.pager, self.delivery, self.feed)]
         return self
 
     async def stop(self) -> None:
@@ -202,11 +204,20 @@ class World:
         )
         self.delivery = shown.delivery
         oncall = build_oncall(base, board, self.delivery, lambda: None)
-        self.escalations, self.pager = oncall.escalations, oncall.pager
+        self.pager = oncall.pager
+        self.feed = Feed(
+            consumers=[],
+            observers=[oncall.escalations],
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            sign=_signs_nothing,
+            keep=None,
+        )
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(record)
-        self.escalations.record_changed(record)
+        self.feed.record_changed(record)
 
     async def escalated(self, issue: int = 42, reply: str = "rpl_1", **more: Any) -> Clarification:
         """A question that was escalated."""
@@ -253,6 +264,10 @@ class World:
         await self.store.write(lambda _: None)  # what was asked for before is done
         row = await self.store.read_one("pragma data_version")
         return int(row["data_version"]) if row else 0
+
+
+async def _signs_nothing(_: Clarification) -> bool:
+    return False
 
 
 def said(draft: Post) -> str:

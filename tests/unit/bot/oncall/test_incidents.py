@@ -85,7 +85,7 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
     (read,) = await incidents.all([incident.id])
     assert read.history == [Began(START), *history]
     again = fresh(store)
-    await again.restore()
+    await again.load()
     (each,) = again
     assert (each.incident, each.history) == (incident, [Began(START), *history])
     assert again.take_due(START) == [each]

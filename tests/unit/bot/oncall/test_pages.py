@@ -146,11 +146,11 @@ async def test_entry_that_cannot_be_read_keeps_nothing_from_starting(world: Worl
     for entry in ('{"what": "sung", "at": 1}', '{"what": "closed"}', "{", "[]"):
         await world.store.run(sql, id=incident.id, entry=entry)
     await world.sent(incident, to=(DM,))
-    await world.incidents.restore()
+    await world.incidents.load()
     (known,) = world.incidents
     assert [type(each) for each in known.history] == [Began, Paged]
     await world.store.run("update incident_log set entry = '{'")
-    await world.incidents.restore()
+    await world.incidents.load()
     (known,) = world.incidents
     assert known.history == [Began(incident.began_at)]
 
@@ -300,8 +300,8 @@ async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> N
     await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM, POST, pager))
     await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
     again = World(world.store)
-    await again.incidents.restore()
-    assert [each.key for each in await again.pages.restore()] == ["page:1:C0BOSSES", "page:1:PAGER_URL"]
+    await again.incidents.load()
+    assert [each.key for each in await again.pages.load()] == ["page:1:C0BOSSES", "page:1:PAGER_URL"]
     assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
 
 

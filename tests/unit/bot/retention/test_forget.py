@@ -116,7 +116,7 @@ async def fill(store: Store) -> None:
         await put(store, "sendings", outside, page=page, body=json.dumps(what), state="sent")
         where = {"channel": "D1", "page": page, "shown": "x"}
         await said(store, f"page:{page}:D1", f"3{page}.0", body=json.dumps({"page": what}), **where)
-    queued = {"endpoint": "h", "type": "t", "body": SECRET, "queued_at": 1.0, "due": 1.0}
+    queued = {"endpoint": "h", "type": "t", "body": SECRET, "queued_at": 1.0}
     ids = ({"id": "0", "clarification": "CLR-7-001"}, {"id": "1", "clarification": "CLR-7-0011"})
     await put(store, "webhook_outbox", *ids, **queued)
     await put(store, "pushed_replies", one | {"token": "t1"}, two | {"token": "t2"}, digest="d", body=SECRET)
