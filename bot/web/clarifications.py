@@ -19,11 +19,21 @@ from bot.producers.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
-from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
+from core.clarification import (
+    DONE,
+    HUMAN,
+    TOPIC_LIMIT,
+    Ask,
+    Clarification,
+    Question,
+    Status,
+    agent_key,
+    answer_of,
+    parse_id,
+)
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
-from core.hub import Request as HubRequest
 from core.ledger import Ledger
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
@@ -190,10 +200,9 @@ def clarification_routes(
     async def ask(body: RoleQuestion, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask a person or another agent. To get the answer, `GET` the returned location with `wait`."""
         _check_asker(body.from_, who)
-        question = HubRequest(
-            body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
-        )
-        record = await hub.request(question, _key(who.producer, key))
+        asked = Question(context=body.context)
+        question = Ask(body.from_, body.question, body.to, body.topic, body.blocking, asked)
+        record = await hub.request(body.issue, question, _key(who.producer, key))
         # The same words about another topic are another question. Without a topic, the record's is its first words.
         same = [(body.from_, record.from_), (body.to, record.to)]
         same += [(body.topic, record.topic)] if body.topic.strip() else []
