@@ -42,7 +42,7 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
-from core.clock import Clock
+from core.clock import Clock, beside
 from core.errors import (
     BadInput,
     ClarifyError,
@@ -526,18 +526,13 @@ class Questions:
     ) -> Clarification:
         """Returns the question once it is no longer open, at the latest after `seconds` or when one of `ends` is done."""
         # The caller's seconds are real ones: the bot's clock is not used.
-        waits = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
-        try:
+        async with beside(asyncio.sleep(seconds), *ends) as waits:
             with self._woken(clarification_id) as waiter:
                 while True:
                     record = await self.find(clarification_id, producer)
                     if not record.is_open or any(each.done() for each in waits):
                         return record
                     await _until_first(waiter.changed, waits)
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def listed(
         self,
@@ -761,8 +756,7 @@ class Questions:
         done.
         """
         changed = asyncio.Event()
-        waits = [asyncio.ensure_future(each()) for each in ends]
-        try:
+        async with beside(*(each() for each in ends)) as waits:
             with ExitStack() as stack:
                 waiters = {name: stack.enter_context(self._woken(name, changed)) for name in ids}
                 for name in ids:
@@ -773,10 +767,6 @@ class Questions:
                         if waiter.record is not None:
                             waiter.record = None
                             yield name
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     @contextmanager
     def _woken(self, name: str, changed: asyncio.Event | None = None) -> Iterator[_Waiter]:
