@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from bot.producers.questions import LARGEST_PAGE, Reading, Step
@@ -36,6 +36,7 @@ from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.ledger import Ledger
+from core.questions import WholeNumber
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
@@ -78,14 +79,6 @@ _Context = Annotated[
 ]
 
 
-def _whole_number(value: object) -> object:
-    """JSON does not tell 42.0 from 42."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_Number = Annotated[int, BeforeValidator(_whole_number)]
-
-
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
@@ -97,7 +90,7 @@ class RoleQuestion(_Body):
         alias="from", description="The agent role that asks; not a person", examples=["engineer"]
     )
     to: _Role = Field(description="The role to ask; `human` for people", examples=["human"])
-    issue: _Number = Field(ge=1, le=HIGHEST_ISSUE, description="The issue's number", examples=[42])
+    issue: WholeNumber = Field(ge=1, le=HIGHEST_ISSUE, description="The issue's number", examples=[42])
     topic: str = Field(
         max_length=TOPIC_LIMIT,
         description="The topic, or empty; asking again on an answered topic starts the next round",
