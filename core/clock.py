@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
+_T = TypeVar("_T")
 _SHORTEST_SLEEP = 0.001  # a shorter sleep could return at the same clock reading, again and again
 _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = r"(\d{1,6})(m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
@@ -119,18 +120,30 @@ class Pace:
         self.failures = 0
 
 
-async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]) -> bool:
-    """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
-    working, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+@asynccontextmanager
+async def beside(*work: Awaitable[_T]) -> AsyncIterator[Sequence[asyncio.Future[_T]]]:
+    """Runs work beside the block. What has not ended by the end of it is cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in work]
     try:
-        await asyncio.wait({working, limit}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
+        yield tasks
     finally:
-        for task in (working, limit):
-            task.cancel()
-        await asyncio.gather(working, limit, return_exceptions=True)
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def ends_first(work: Awaitable[object], *others: Awaitable[object]) -> bool:
+    """Whether `work` ends before all of `others`; what has not ended is cancelled. Raises what `work` raises."""
+    async with beside(work, *others) as tasks:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+        return tasks[0].done()
+
+
+async def within(clock: Clock, seconds: float, work: Awaitable[object]) -> bool:
+    """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
+    return await ends_first(work, clock.sleep(seconds))
 
 
 async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from core.answers import from_text
@@ -35,39 +35,12 @@ from core.ledger import Ledger
 from core.names import whole_characters
 from core.router import BODY_LIMIT, Router
 from core.transitions import Closed, MaxRoundsExceeded, Superseded
-from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
+from core.workflow import ROLE_LIMIT, Scopes, is_role
 
 CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9
 _LOOK_EVERY = 1.0  # seconds, if no notice of a write arrives
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A question from one agent to another, about an issue (1 to 100000).
-
-    `from_`, `to`: roles, one line of 1 to 80 characters; `to` may be "human". `topic`: at most 200 characters; without
-    one, the question's first words. `question`: 1 to 2000, `context`: at most 4096. `blocking`: whether `from_` waits.
-
-    Raises:
-        BadInput: names the field and what is allowed; TooLong if it is too long.
-    """
-
-    issue: int
-    from_: str
-    to: str
-    topic: str
-    question: str
-    blocking: bool = True
-    context: str | None = None
-
-    def __post_init__(self) -> None:
-        check_issue(self.issue)
-        check_role("requester (from)", self.from_)
-        check_role("target (to)", self.to)
-        check_text("topic", self.topic, TOPIC_LIMIT, may_be_empty=True)
-        check_question(self.question, self.context)
 
 
 def check_issue(issue: int) -> None:
@@ -89,6 +62,17 @@ def check_role(what: str, role: str) -> None:
 def check_question(question: str, context: str | None) -> None:
     check_text("question", question, BODY_LIMIT)
     check_text("context", context or "", CONTEXT_LIMIT, may_be_empty=True)
+
+
+def limited(ask: Ask, scopes: Scopes) -> Ask:
+    """Returns a question between agents with the limits of the workflow that allows it. Reads files.
+
+    Raises:
+        ScopeViolation, BlockingNotAllowed: no workflow does.
+    """
+    limits = scopes.check(ask.agent_id, ask.to, blocking=ask.blocking)
+    sla_minutes = limits.sla and limits.sla / timedelta(minutes=1)
+    return replace(ask.under(sla_minutes=sla_minutes), max_rounds=limits.max_rounds)
 
 
 def check_reason(reason: str | None) -> None:
@@ -119,20 +103,25 @@ class Hub:
     clock: Clock
     via: Via = "http"
 
-    async def request(self, request: Request, key: str | None = None) -> Clarification:
-        """Ask. If the same agents had an answered clarification on the same topic, this is its next round.
+    async def request(self, issue: int, ask: Ask, key: str | None = None) -> Clarification:
+        """Ask about an issue (1 to 100000). If the same agents had an answered clarification on the same topic, this is its next
+        round.
 
         Asking again with the same `key` about the same issue returns the same question and writes nothing.
 
         Raises:
+            BadInput: a role is no line of 1 to 80 characters (people are "human"), the topic has over 200 characters, the
+                question none or over 2000, or its context over 4096; names the field.
             ScopeViolation, BlockingNotAllowed: its workflow does not allow it; nothing was written.
             MaxRoundsExceeded: the last round was over; the question was escalated to people.
             Tampered: it was asked before, and changed after it was decided.
         """
-        limits = await self._limits(request.from_, request.to, blocking=request.blocking)
-        opened = await self.router.open(
-            request.issue, self._ask(request, request.question, request.context, limits, key)
-        )
+        check_issue(issue)
+        check_role("requester (from)", ask.agent_id)
+        check_role("target (to)", ask.to)
+        check_text("topic", ask.topic or "", TOPIC_LIMIT, may_be_empty=True)
+        check_question(ask.question, ask.asked.context)
+        opened = await self.router.open(issue, await self._allowed(ask, key))
         if opened.how == "duplicate":
             await self.find(opened.record.id)
         return opened.record if opened.how == "new" else _within_rounds(opened.record)
@@ -152,9 +141,10 @@ class Hub:
         """
         check_question(question, context)
         record = await self.find(clarification_id)
-        limits = await self._limits(record.from_, record.to, blocking=record.blocking)
-        ask = self._ask(record, question, context, limits, key)
-        return _within_rounds((await self.router.follow_up(clarification_id, ask)).record)
+        asked = Question(context=context)
+        ask = Ask(record.from_, question, record.to, record.topic, record.blocking, asked)
+        opened = await self.router.follow_up(clarification_id, await self._allowed(ask, key))
+        return _within_rounds(opened.record)
 
     async def find(self, clarification_id: str) -> Clarification:
         """The current clarification.
@@ -261,9 +251,6 @@ class Hub:
         check_reason(reason)
         return await self.router.abandon(clarification_id, decider, one_line(reason or ""))
 
-    async def _limits(self, asker: str, target: str, *, blocking: bool) -> RequestLimits:
-        return await asyncio.to_thread(self.scopes.check, asker, target, blocking=blocking)
-
     async def _look(self, clarification_id: str) -> Clarification | None:
         """The record; None if its ledger is being written and locked."""
         try:
@@ -271,29 +258,22 @@ class Hub:
         except LockTimeout:
             return None
 
-    def _ask(
-        self,
-        of: Request | Clarification,
-        question: str,
-        context: str | None,
-        limits: RequestLimits,
-        key: str | None,
-    ) -> Ask:
-        """A question by the agent of a request or an earlier clarification."""
-        return Ask(
-            agent_id=one_line(of.from_),
-            question=whole_characters(question),
-            to=one_line(of.to),
-            topic=one_line(whole_characters(of.topic)) or None,
-            blocking=of.blocking,
-            asked=Question(
-                received_at=self.clock.now(),
-                context=None if context is None else whole_characters(context),
-                via=self.via,
-                sla_minutes=limits.sla and limits.sla / timedelta(minutes=1),
-                event_id=key,
-            ),
-            max_rounds=limits.max_rounds,
+    async def _allowed(self, ask: Ask, key: str | None) -> Ask:
+        """Returns a question as it is recorded, if a workflow allows it."""
+        ask = await asyncio.to_thread(limited, ask, self.scopes)
+        context = ask.asked.context
+        ask = ask.under(
+            received_at=self.clock.now(),
+            context=None if context is None else whole_characters(context),
+            via=self.via,
+            event_id=key,
+        )
+        return replace(
+            ask,
+            agent_id=one_line(ask.agent_id),
+            question=whole_characters(ask.question),
+            to=one_line(ask.to),
+            topic=one_line(whole_characters(ask.topic or "")) or None,
         )
 
 

@@ -105,7 +105,7 @@ def _whole_number(value: object) -> object:
 
 
 _Flag = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
-_Whole = Annotated[int, BeforeValidator(_whole_number)]
+WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 _Seen = r"\S"
 # One line with a visible character, and without control characters.
 _Named = rf"^[^{CONTROLS}]*[^\s{CONTROLS}][^{CONTROLS}]*$"
@@ -270,7 +270,7 @@ class NewQuestion(BaseModel):
         "edit must fit it",
     )
     editable: _Flag = Field(default=False, description="People can edit the arguments before they approve")
-    approvals: _Whole | None = Field(
+    approvals: WholeNumber | None = Field(
         default=None,
         ge=1,
         le=MOST_APPROVALS,
@@ -313,7 +313,7 @@ class NewQuestion(BaseModel):
         "under the same `key` replaces it",
         examples=["https://api.trigger.dev/api/v1/waitpoints/tokens/waitpoint_1/callback/0123"],
     )
-    issue: _Whole | None = Field(
+    issue: WholeNumber | None = Field(
         default=None,
         ge=1,
         le=_HIGHEST_ISSUE,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 
 from bot.cli.lists import by_id, one
 from bot.cli.running import Shell
@@ -14,26 +13,25 @@ from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
 from core.approvals import check_reason, version_of
-from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of
+from core.clarification import (
+    HUMAN,
+    Answer,
+    Ask,
+    Clarification,
+    Decider,
+    Question,
+    agent_key,
+    answer_of,
+)
 from core.errors import AnswerRejected, BadInput, ConsentRefused
-from core.hub import Request
 from core.names import whole_characters
 
 _EXAMPLE = 'clarify request --from engineer --to architect --issue 42 "Which database?"'
 _LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have
 
 
-@dataclass(frozen=True, slots=True)
-class FurtherQuestion:
-    """A follow-up on an answered question; `from_`: the role given with `--from`, if any."""
-
-    id: str
-    from_: str | None
-    question: str
-    context: str | None
-
-
-Question = Request | FurtherQuestion
+Asking = Callable[[Shell], Awaitable[Clarification]]
+"""Asks a question and returns its record. Raises what `core.hub.Hub` raises."""
 
 
 def text_of(words: list[str] | None, usage: str = "") -> str:
@@ -61,8 +59,8 @@ def question_of(
     blocking: bool,
     context: str | None,
     follow_up: str | None,
-) -> Question:
-    """Returns the question that the options describe; `-` reads it from standard input.
+) -> Asking:
+    """Returns how to ask the question that the options describe; `-` reads it from standard input.
 
     Raises:
         BadInput: an option is missing, given twice, or wrong.
@@ -83,9 +81,10 @@ def question_of(
         )
     text = _given(question if question is not None else question_option or "")
     if follow_up is not None:
-        return FurtherQuestion(follow_up, from_, text, context)
+        return lambda shell: _follow_up(shell, follow_up, from_, text, context)
     assert from_ is not None and to is not None and issue is not None  # noqa: S101, PT018 - `missing` is empty
-    return Request(issue, from_, to, topic or "", text, blocking, context)
+    ask = Ask(from_, text, to, topic, blocking, Question(context=context))
+    return lambda shell: shell.hub.request(issue, ask)
 
 
 async def answer(
@@ -133,10 +132,10 @@ async def abandon(shell: Shell, name: str | None, said: str) -> None:
     _tell(shell, after, f"{after.id} is closed without an answer.")
 
 
-async def request(shell: Shell, question: Question, timeout: str | None, *, wait: bool) -> None:
+async def request(shell: Shell, ask: Asking, timeout: str | None, *, wait: bool) -> None:
     """Have one agent ask another; with `wait`, wait for the answer and print it."""
     seconds = seconds_of(timeout)
-    record = await _asked(shell, question)
+    record = await ask(shell)
     await shell.settle()
     if note := _prospect(shell, record, waits=wait):
         shell.out.note(note)
@@ -166,18 +165,14 @@ def _given(text: str) -> str:
         raise BadInput("Standard input is not UTF-8 text.") from None
 
 
-async def _asked(shell: Shell, question: Question) -> Clarification:
-    """Asks a question and returns its record.
-
-    Raises:
-        ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded, and others of `core.hub.Hub`.
-    """
-    if isinstance(question, Request):
-        return await shell.hub.request(question)
-    record = await by_id(shell, question.id)
-    if question.from_ is not None and agent_key(question.from_) != agent_key(record.from_):
+async def _follow_up(
+    shell: Shell, name: str, from_: str | None, question: str, context: str | None
+) -> Clarification:
+    """Asks a follow-up. `from_`: the role given with `--from`, if any."""
+    record = await by_id(shell, name)
+    if from_ is not None and agent_key(from_) != agent_key(record.from_):
         raise BadInput(f"{record.id} was asked by {record.from_}: only {record.from_} can follow up on it.")
-    return await shell.hub.follow_up(record.id, question.question, question.context)
+    return await shell.hub.follow_up(record.id, question, context)
 
 
 def _prospect(shell: Shell, record: Clarification, *, waits: bool) -> str:

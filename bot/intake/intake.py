@@ -34,7 +34,7 @@ from core.errors import (
     LockTimeout,
     ScopeViolation,
 )
-from core.hub import HIGHEST_ISSUE, check_role, check_text
+from core.hub import HIGHEST_ISSUE, check_role, check_text, limited
 from core.index import Index, Session, session_of
 from core.matching import SessionNews, concerns
 from core.records import closed_at
@@ -294,14 +294,13 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
     if not _is_between_agents(asking) or asking.asked.held_back is not None:
         return asking
     try:
-        limits = scopes.check(asking.agent_id, asking.to, blocking=asking.blocking)
+        allowed = limited(asking, scopes)
         check_role("target (to)", asking.to)
         check_text("topic", asking.topic or "", TOPIC_LIMIT, may_be_empty=True)
         check_text("question", asking.question, BODY_LIMIT)
     except (ScopeViolation, BadInput) as error:
         return asking.under(held_back=str(error))
-    sla_minutes = limits.sla and limits.sla / timedelta(minutes=1)
-    return replace(asking.under(sla_minutes=sla_minutes), max_rounds=limits.max_rounds)
+    return allowed
 
 
 @dataclass(eq=False)

@@ -42,7 +42,7 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
-from core.clock import Clock
+from core.clock import Clock, beside
 from core.errors import (
     BadInput,
     ClarifyError,
@@ -189,20 +189,13 @@ class OtherAgent(QuestionRefused):
         super().__init__("You may not ask as this `agent`. Use one of `agents` in your [[producers]] table.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a question that was asked before is."""
-
-    token: str
-    clarification: str
-
-
 class _AskedBefore(Exception):
-    """Ends a transaction early, because the question was asked before."""
+    """Ends a transaction early, because the question was asked before: `row` is its."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, row: Row) -> None:
         super().__init__()
-        self.place = place
+        self.token: str = row["token"]
+        self.clarification: str = row["clarification"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,26 +378,26 @@ class Questions:
             while True:
                 try:
                     opened = await self._opened(new, not_joined)
-                except _AskedBefore as before:
-                    place = before.place
+                except _AskedBefore as asked_before:
+                    before = asked_before
                 else:
                     return opened.record, opened.how == "new"
-                others = not_joined if place.token != token else None
+                others = not_joined if before.token != token else None
                 try:
-                    record = await self.ledger.find(place.clarification)
+                    record = await self.ledger.find(before.clarification)
                 except NotFound:
                     if others is None:
                         raise
-                    others.add(place.token)
+                    others.add(before.token)
                     continue
                 is_for_another = _is_for_another(record, new.asked)
                 if others is not None and (is_for_another or not _may_be_joined(record, new.asked)):
-                    others.add(place.token)
+                    others.add(before.token)
                     continue
                 if is_for_another:
                     raise KeyReused
                 if new.asked.callback_url is not None:
-                    await self._call_back(place.token, record.id, new.asked.callback_url)
+                    await self._call_back(before.token, record.id, new.asked.callback_url)
                 return record, False
         finally:
             self._on_the_way[producer] -= 1
@@ -499,15 +492,12 @@ class Questions:
             NotFound: the producer has none with that token in its current round. Tampered: see `find`.
         """
         async with self.reading.look(producer):
-            return await self._by_token(token, producer)
-
-    async def _by_token(self, token: str, producer: str) -> Clarification:
-        record = await self.ledger.by_token(producer, token)
-        if await self.ledger.owes_receipt(record):
-            record = await self.router.receipt(record.id)
-        if await self.ledger.is_tampered(record):
-            raise Tampered(record.id)
-        return record
+            record = await self.ledger.by_token(producer, token)
+            if await self.ledger.owes_receipt(record):
+                record = await self.router.receipt(record.id)
+            if await self.ledger.is_tampered(record):
+                raise Tampered(record.id)
+            return record
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
         """Returns the record of a question of this producer, also if it was forgotten."""
@@ -526,18 +516,13 @@ class Questions:
     ) -> Clarification:
         """Returns the question once it is no longer open, at the latest after `seconds` or when one of `ends` is done."""
         # The caller's seconds are real ones: the bot's clock is not used.
-        waits = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
-        try:
+        async with beside(asyncio.sleep(seconds), *ends) as waits:
             with self._woken(clarification_id) as waiter:
                 while True:
                     record = await self.find(clarification_id, producer)
                     if not record.is_open or any(each.done() for each in waits):
                         return record
                     await _until_first(waiter.changed, waits)
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def listed(
         self,
@@ -632,17 +617,20 @@ class Questions:
         Raises:
             AlreadyPickedUp: a caller got it before, or may have.
         """
-        token = record.asked.reply_token
-        if token is None or not await self.router.settle_reply(record.id, token, "confirmed", resolve=True):
+        if not await self._confirmed(record):
             raise AlreadyPickedUp(record.id)
+
+    async def _confirmed(self, record: Clarification) -> bool:
+        token = record.asked.reply_token
+        return token is not None and await self.router.settle_reply(
+            record.id, token, "confirmed", resolve=True
+        )
 
     async def picked_up(self, record: Clarification) -> None:
         """Records that the asker has the answer; retries while the record cannot be written."""
-        if record.delivery.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
-            return
-        while True:
+        while record.delivery.reply in _NOT_HANDED_OUT:
             try:
-                await self.router.settle_reply(record.id, record.asked.reply_token, "confirmed", resolve=True)
+                await self._confirmed(record)
             except (LockTimeout, LedgerUnwritable) as error:
                 _log.warning("pickup not recorded yet, will retry", id=record.id, reason=str(error))
                 await self.clock.sleep(_RETRY)
@@ -761,8 +749,7 @@ class Questions:
         done.
         """
         changed = asyncio.Event()
-        waits = [asyncio.ensure_future(each()) for each in ends]
-        try:
+        async with beside(*(each() for each in ends)) as waits:
             with ExitStack() as stack:
                 waiters = {name: stack.enter_context(self._woken(name, changed)) for name in ids}
                 for name in ids:
@@ -773,10 +760,6 @@ class Questions:
                         if waiter.record is not None:
                             waiter.record = None
                             yield name
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     @contextmanager
     def _woken(self, name: str, changed: asyncio.Event | None = None) -> Iterator[_Waiter]:
@@ -929,8 +912,8 @@ class _New:
         )
 
 
-def _before(tx: Tx, new: _New, not_joined: Collection[str] | None) -> _Place | None:
-    """Returns where the question is if it was asked before; None otherwise. See `Questions._opened`."""
+def _before(tx: Tx, new: _New, not_joined: Collection[str] | None) -> Row | None:
+    """Returns the row of the question if it was asked before; None otherwise. See `Questions._opened`."""
     known = _known(tx, new)
     if known is None and new.may_be_repeated:
         known = _repeated(tx, new)
@@ -939,7 +922,7 @@ def _before(tx: Tx, new: _New, not_joined: Collection[str] | None) -> _Place | N
     return known
 
 
-def _known(tx: Tx, new: _New) -> _Place | None:
+def _known(tx: Tx, new: _New) -> Row | None:
     """Returns the question that was asked with this key; None if there is none, or it expired more than a week ago.
 
     Raises:
@@ -960,10 +943,10 @@ def _known(tx: Tx, new: _New) -> _Place | None:
         return None
     if row["digest"] not in {new.digest, _GONE}:
         raise KeyReused
-    return _place(row)
+    return row
 
 
-def _repeated(tx: Tx, new: _New) -> _Place | None:
+def _repeated(tx: Tx, new: _New) -> Row | None:
     """Returns the question that the same call asked before, or None.
 
     Raises:
@@ -972,10 +955,10 @@ def _repeated(tx: Tx, new: _New) -> _Place | None:
     row = tx.one("select * from questions where token = :token", token=new.token)
     if row is not None and row["digest"] not in {new.digest, _GONE}:
         raise KeyReused
-    return None if row is None else _place(row)
+    return row
 
 
-def _same(tx: Tx, new: _New, not_joined: Collection[str]) -> _Place | None:
+def _same(tx: Tx, new: _New, not_joined: Collection[str]) -> Row | None:
     """Returns the newest question with the same content and timeout that has no key and has not expired; None if there is
     none, or it is one of `not_joined`.
     """
@@ -990,7 +973,7 @@ def _same(tx: Tx, new: _New, not_joined: Collection[str]) -> _Place | None:
         least=new.asked.timeout - _SAME_TIMEOUT,
         most=new.asked.timeout + _SAME_TIMEOUT,
     )
-    return None if row is None or row["token"] in not_joined else _place(row)
+    return None if row is None or row["token"] in not_joined else row
 
 
 def _is_for_another(record: Clarification, asked: NewQuestion) -> bool:
@@ -1010,10 +993,6 @@ def _may_be_joined(record: Clarification, asked: NewQuestion) -> bool:
 
 def _call_digest(producer: str, call: str) -> str:
     return hashlib.blake2b(json.dumps([producer, call]).encode(), digest_size=12).hexdigest()
-
-
-def _place(row: Row) -> _Place:
-    return _Place(row["token"], row["clarification"])
 
 
 def _count_names(value: Any) -> int:

@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from bot.producers.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
-from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
+from core.clarification import (
+    DONE,
+    HUMAN,
+    TOPIC_LIMIT,
+    Ask,
+    Clarification,
+    Question,
+    Status,
+    agent_key,
+    answer_of,
+    parse_id,
+)
+from core.clock import ends_first
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
-from core.hub import Request as HubRequest
 from core.ledger import Ledger
+from core.questions import WholeNumber
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
@@ -67,14 +79,6 @@ _Context = Annotated[
 ]
 
 
-def _whole_number(value: object) -> object:
-    """JSON does not tell 42.0 from 42."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_Number = Annotated[int, BeforeValidator(_whole_number)]
-
-
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
@@ -86,7 +90,7 @@ class RoleQuestion(_Body):
         alias="from", description="The agent role that asks; not a person", examples=["engineer"]
     )
     to: _Role = Field(description="The role to ask; `human` for people", examples=["human"])
-    issue: _Number = Field(ge=1, le=HIGHEST_ISSUE, description="The issue's number", examples=[42])
+    issue: WholeNumber = Field(ge=1, le=HIGHEST_ISSUE, description="The issue's number", examples=[42])
     topic: str = Field(
         max_length=TOPIC_LIMIT,
         description="The topic, or empty; asking again on an answered topic starts the next round",
@@ -190,10 +194,9 @@ def clarification_routes(
     async def ask(body: RoleQuestion, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask a person or another agent. To get the answer, `GET` the returned location with `wait`."""
         _check_asker(body.from_, who)
-        question = HubRequest(
-            body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
-        )
-        record = await hub.request(question, _key(who.producer, key))
+        asked = Question(context=body.context)
+        question = Ask(body.from_, body.question, body.to, body.topic, body.blocking, asked)
+        record = await hub.request(body.issue, question, _key(who.producer, key))
         # The same words about another topic are another question. Without a topic, the record's is its first words.
         same = [(body.from_, record.from_), (body.to, record.to)]
         same += [(body.topic, record.topic)] if body.topic.strip() else []
@@ -229,8 +232,13 @@ def clarification_routes(
                     "Too many requests are waiting already. Try again in 5 seconds.",
                     headers={"Retry-After": "5"},
                 )
-            news, ends = hub.until(clarification_id, is_news), (lost.wait(), stopping_of(request).wait())
-            await _until_any(query.wait, news, *ends, hung_up(request.receive))
+            ends = (
+                lost.wait(),
+                stopping_of(request).wait(),
+                hung_up(request.receive),
+                asyncio.sleep(query.wait),
+            )
+            await ends_first(hub.until(clarification_id, is_news), *ends)
         return _shown(await find(clarification_id, who))
 
     @router.get("")
@@ -268,19 +276,6 @@ def _news(after_round: int | None, revision: int | None) -> _Test:
     wanted = [changed] if revision is not None else []
     wanted += [went_on] if after_round is not None else []
     return lambda now: any(is_news(now) for is_news in wanted or [answered])
-
-
-async def _until_any(seconds: float, news: Awaitable[Any], *ends: Awaitable[Any]) -> None:
-    """Returns when the first of these ends, or after `seconds`. Raises the exception of `news`."""
-    waits = [asyncio.ensure_future(each) for each in (news, *ends)]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-    if not waits[0].cancelled():
-        waits[0].result()
 
 
 def _check_asker(role: str, who: Speaker) -> None:

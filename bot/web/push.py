@@ -24,7 +24,7 @@ from bot.producers.push import Broken, NoSuchSubscription, NotStored, Push, Read
 from bot.producers.receiver import NotItsAgent
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
-from core.clock import Clock, event_or_time
+from core.clock import Clock, beside, event_or_time
 
 BASE = "/aaep/v1"
 HEARTBEAT = 15.0  # seconds
@@ -235,25 +235,20 @@ class _ReplyStream(Response):
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        left = asyncio.ensure_future(hung_up(receive))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        for end in (left, stopping):
-            end.add_done_callback(lambda _: self._reader.more.set())
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-            await send(_part(_OPENING))
-            await self._stream(send, left)
+            async with beside(hung_up(receive), self._stopping.wait()) as ends:
+                for end in ends:
+                    end.add_done_callback(lambda _: self._reader.more.set())
+                await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+                await send(_part(_OPENING))
+                await self._stream(send, left=ends[0])
         except StorageError as error:
             _log.warning("reply stream ended", reason=str(error))
         finally:
-            left.cancel()
-            stopping.cancel()
-            # `left` may have failed on a body that is too large.
-            await asyncio.gather(left, stopping, return_exceptions=True)
             self._reader.close()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _stream(self, send: Send, left: asyncio.Future[None]) -> None:
+    async def _stream(self, send: Send, left: asyncio.Future[Any]) -> None:
         reader = self._reader
         while not (left.done() or self._stopping.is_set()):
             frames = await reader.next()

@@ -21,6 +21,7 @@ from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once
 from core.clarification import Clarification, DirectKind, one_line
+from core.clock import beside
 from core.fairness import SharedPlaces
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.transitions import AlreadyAnswered
@@ -409,8 +410,7 @@ class _FollowedResponse(JSONResponse):
         self._written = written
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        left = asyncio.ensure_future(hung_up(receive))
-        try:
+        async with beside(hung_up(receive)) as (left,):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
@@ -419,8 +419,5 @@ class _FollowedResponse(JSONResponse):
             await asyncio.sleep(0)  # a closed connection accepts any data, but `left` is done by now
             gone = left.done()
             await send({"type": "http.response.body", "body": self.body[-1:]})
-        finally:
-            left.cancel()
-            await asyncio.gather(left, return_exceptions=True)
         if not gone:
             await self._written()

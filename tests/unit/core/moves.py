@@ -10,9 +10,8 @@ from typing import Literal
 
 from core import aaep, clarification
 from core.answers import from_text
-from core.clarification import Ask, Choice, Clarification, Decider, Kind, ReplyState
+from core.clarification import Ask, Choice, Clarification, Decider, Kind, Question, ReplyState
 from core.errors import ClarifyError
-from core.hub import Request
 from core.matching import SessionNews
 from core.transitions import MaxRoundsExceeded, NotOpen
 from tests.kit.builders import asking
@@ -170,12 +169,11 @@ class Between(Move):
 
     async def make(self, party: Party, witness: Witness, alone: bool) -> None:
         words = f"Question {self.words} between us?"
-        request = Request(
-            ISSUES[self.issue], _ROLES[self.asker], _ROLES[self.target], _TOPICS[self.topic] or "", words, self.blocking
-        )  # fmt: skip
+        asker, target, topic = _ROLES[self.asker], _ROLES[self.target], _TOPICS[self.topic]
+        ask = Ask(asker, words, target, topic, blocking=self.blocking, asked=Question())
         exhausted = False
         try:
-            record = await party.hub.request(request)
+            record = await party.hub.request(ISSUES[self.issue], ask)
         except MaxRoundsExceeded as error:
             record, exhausted = error.record, True
             expect(record.status == "escalated" and record.round <= record.max_rounds)

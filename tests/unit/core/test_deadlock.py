@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.deadlock import Deadlock, Wait, deadlocks, flips
+from core.monitor import Deadlock, Wait, deadlocks, flips
 
 ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
 Edge = tuple[str, str]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Clarification, Decider, answer_of
+from core.clarification import Ask, Clarification, Decider, Question, answer_of
 from core.clock import SystemClock
 from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
-from core.hub import Hub, Request
+from core.hub import Hub
 from core.ledger import Contents
 from core.router import Router
 from core.transitions import Closed, MaxRoundsExceeded, Superseded
@@ -43,7 +43,7 @@ agent = "writer"
 can_clarify = ["architect"]
 clarify_blocking_allowed = false
 """
-REQUEST = Request(42, "engineer", "architect", "storage", "Which database?")
+ASK = Ask("engineer", "Which database?", "architect", "storage", blocking=True, asked=Question())
 
 
 @dataclass
@@ -70,7 +70,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def to_last_round(world: World) -> None:
-    await world.hub.request(REQUEST)
+    await world.hub.request(42, ASK)
     await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
     await world.hub.follow_up(ID, "Which version?")
     await world.hub.answer(ID, "17", ARCHITECT)
@@ -80,7 +80,7 @@ async def to_last_round(world: World) -> None:
 
 
 async def test_follow_up_keeps_the_rounds_it_began_with_and_takes_the_new_sla(world: World) -> None:
-    await world.hub.request(REQUEST)
+    await world.hub.request(42, ASK)
     await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
     text = WORKFLOW.replace("clarify_max_rounds = 2", "clarify_max_rounds = 50").replace("= 7", "= 11")
     (world.workflows / "feature.toml").write_text(text)
@@ -109,26 +109,26 @@ Act = Callable[[World], Awaitable[object]]
 
 
 async def closed(world: World) -> None:
-    await world.hub.request(REQUEST)
+    await world.hub.request(42, ASK)
     await world.hub.abandon(ID, PERSON)
 
 
 async def answered(world: World) -> None:
-    await world.hub.request(REQUEST)
+    await world.hub.request(42, ASK)
     await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
 
 
 async def asked(world: World) -> None:
-    await world.hub.request(REQUEST)
+    await world.hub.request(42, ASK)
 
 
 async def nothing(world: World) -> None:
     pass
 
 
-def requested(**more: Any) -> Act:
+def requested(issue: int = 42, **more: Any) -> Act:
     async def act(world: World) -> object:
-        return await world.hub.request(replace(REQUEST, **more))
+        return await world.hub.request(issue, replace(ASK, **more))
 
     return act
 
@@ -140,7 +140,7 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
         "SCOPE_VIOLATION",
         "its workflow allows only architect",
     ),
-    "blocking": (nothing, requested(from_="writer"), "SCOPE_VIOLATION", "does not allow blocking"),
+    "blocking": (nothing, requested(agent_id="writer"), "SCOPE_VIOLATION", "does not allow blocking"),
     "rounds, request": (to_last_round, requested(), "MAX_ROUNDS_EXCEEDED", "used all 2 rounds"),
     "unknown, follow-up": (nothing, lambda w: w.hub.follow_up(ID, "More?"), "NOT_FOUND", ID),
     "unknown, wait": (nothing, lambda w: w.hub.wait(ID), "NOT_FOUND", ID),
@@ -148,7 +148,12 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
     "topic": (nothing, requested(topic="x" * 201), "BAD_INPUT", "topic has 201 characters; at most 200"),
     "question": (nothing, requested(question="x" * 2001), "BAD_INPUT", "question has 2001 .* at most 2000"),
     "no question": (nothing, requested(question=" \n"), "BAD_INPUT", "question must not be empty"),
-    "context": (nothing, requested(context="x" * 4097), "BAD_INPUT", "context has 4097 .* at most 4096"),
+    "context": (
+        nothing,
+        requested(asked=Question(context="x" * 4097)),
+        "BAD_INPUT",
+        "context has 4097 .* at most 4096",
+    ),
     "answer": (asked, lambda w: w.hub.answer(ID, "x" * 2001, PERSON), "BAD_INPUT", "answer has 2001 .* 2000"),
     "resolution of an answered one": (
         answered,
@@ -162,7 +167,7 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
         "BAD_INPUT",
         "reason has 2001",
     ),
-    "requester": (nothing, requested(from_=""), "BAD_INPUT", "requester .* 1 to 80"),
+    "requester": (nothing, requested(agent_id=""), "BAD_INPUT", "requester .* 1 to 80"),
     "target": (nothing, requested(to="a\nb"), "BAD_INPUT", "target .* one line"),
     "reserved issue": (nothing, requested(issue=100_001), "BAD_INPUT", "Issue 100001 is reserved"),
     "follow-up unanswered": (
@@ -200,7 +205,7 @@ async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: Wo
     (world.workflows / "feature.toml").write_text("")
     with pytest.raises(ScopeViolation, match="no workflow"):
         await world.hub.follow_up(ID, "Which version?")
-    assert (await world.hub.request(replace(REQUEST, to="human"))).to == "human"
+    assert (await world.hub.request(42, replace(ASK, to="human"))).to == "human"
 
 
 # waiting
@@ -248,7 +253,7 @@ async def begun(hub: Hub, **more: Any) -> asyncio.Task[str | None]:
 
 
 async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     task = await begun(hub)
     async with opened(tmp_path) as other:
         await other.answer(ID, "PostgreSQL", ARCHITECT)
@@ -267,7 +272,7 @@ async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path) -> None:
 async def test_wait_takes_what_another_implementation_writes(
     hub: Hub, tmp_path: Path, status: str, entries: list[dict[str, Any]], told: str
 ) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     task = await begun(hub)
     change_record(
         tmp_path, 42, lambda record: record.update(status=status, thread=[*record["thread"], *entries])
@@ -276,7 +281,7 @@ async def test_wait_takes_what_another_implementation_writes(
 
 
 async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub, tmp_path: Path) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     change_record(tmp_path, 42, lambda record: record.update(status="resolved"))
     with pytest.raises(Closed):
         await hub.wait(ID, LONG)
@@ -284,7 +289,7 @@ async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub, tmp_path: P
 
 async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub, tmp_path: Path) -> None:
     """Another implementation may pass on what was answered: people have the word then."""
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     thread = [entry("answer", "Ask somebody else"), entry("escalation", "Rounds exhausted")]
     change_record(
         tmp_path,
@@ -299,7 +304,7 @@ async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub, tmp_path: P
 
 
 async def test_wait_for_a_round(hub: Hub) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     task = await begun(hub, round=2)
     await hub.follow_up(ID, "Which version?")
@@ -318,7 +323,7 @@ async def test_wait_for_a_round(hub: Hub) -> None:
 async def test_round_that_another_implementation_left_behind_is_not_waited_for(
     hub: Hub, tmp_path: Path
 ) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     task = await begun(hub, round=1)
     question = entry("question", "Or rather: which cloud?", "engineer", 2)
     change_record(tmp_path, 42, lambda record: record.update(round=2, thread=[*record["thread"], question]))
@@ -328,7 +333,7 @@ async def test_round_that_another_implementation_left_behind_is_not_waited_for(
 
 async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     first, second = await begun(hub), await begun(hub)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
@@ -337,7 +342,7 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
 
 
 async def test_wait_tells_of_a_record_that_was_lost(hub: Hub) -> None:
-    await hub.request(REQUEST)
+    await hub.request(42, ASK)
     task = await begun(hub)
     assert isinstance(hub.ledger, DatabaseLedger)
     await hub.ledger.store.run("update clarifications set body = '['")

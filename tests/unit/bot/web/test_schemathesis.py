@@ -25,9 +25,9 @@ from schemathesis.schemas import APIOperation
 from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.web.server import HttpServer
-from core.clarification import Decider
+from core.clarification import Ask, Decider, Question
 from core.clock import SystemClock
-from core.hub import Hub, Request
+from core.hub import Hub
 from workspace import Workspace
 from workspace.seed import BOT_TOKEN, FALLBACK, FOLAKE, SIGNING_SECRET
 
@@ -75,7 +75,9 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
             base = bot.base
             hub = Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=base.clock)
             for issue in (42, 43):
-                await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
+                await hub.request(
+                    issue, Ask("engineer", "Which?", "architect", "db", blocking=True, asked=Question())
+                )
             await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "shell"))
             yield bot.http_app(CONNECTIONS)
         finally:
