@@ -70,7 +70,8 @@ _ROWS_EACH, _DEEPEST_ROW = 8, 3  # lines of one argument; names in a path
 _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it, and of a list as JSON
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-_ARGUMENTS, CHANGED = "Arguments:", "Changed:"
+_ARGUMENTS = "Arguments:"
+CHANGED = "Changed:\n"
 _ISOLATES = re.compile("[\u2066-\u2069]")
 _DASH = "- "  # before each value of a list
 _DEEPEST_ITEM = 8  # level of a nested list
@@ -256,17 +257,14 @@ def shows_originals(current: Round) -> bool:
 
 
 def changed_in_all(current: Round) -> str:
-    """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
-    changed.
-    """
+    """Returns how the arguments differ from what the agent sent, one line each; empty if they were never changed."""
     sent = current.question.sent_arguments
     names = {name: None for edit in current.consent.edits or () for name in edit.changed}
-    said = [
+    return "\n".join(
         line
         for name in names
         for line in _compared(inert.name_words(name), sent.get(name), current.arguments[name])
-    ]
-    return "\n".join((CHANGED, *said)) if said else ""
+    )
 
 
 def _compared(name: str, was: object, now: object) -> list[str]:

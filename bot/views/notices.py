@@ -41,7 +41,7 @@ from bot.views.blockkit import (
 from bot.views.card import brief_parts, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.markdown import barred, blocks, growth
+from bot.views.markdown import Quote, fit
 from bot.views.page import PageItem, called_words, standing_words
 from bot.views.wording import (
     ACTION,
@@ -50,13 +50,8 @@ from bot.views.wording import (
     DETAILS,
     ID_LIMIT,
     NAME_LIMIT,
-    brief_line,
-    brief_words,
     capital,
-    closed_words,
     decided_words,
-    default_words,
-    missing_words,
     name_of,
     risk_word,
     risk_words,
@@ -112,22 +107,6 @@ _ON_ITS_CARD = "Answer on its card: this message does not show all of it."
 _NOT_FORWARDED = "clarify-bot does not forward this: whoever takes it has to pass it on"
 _NO_REASON, _HANDED = "The agent gave no reason.", "Handed over:\n"
 _UNTAKEN = "Unclaimed. Click Take to claim it."
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """An agent's text in a notice, after the bot's own `label`; `is_data`: nothing in it is markup."""
-
-    text: str
-    label: str = ""
-    is_data: bool = False
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        whole = f"{self.label}{self.text}"
-        if self.is_data:
-            return barred(whole, label=self.label)
-        return blocks(whole, label=self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,11 +383,11 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         owner: the holder, who alone is mentioned.
     """
     shown = round_of(directed(record))
-    wanted = shown.current.confirmation
+    wanted = shown.wanted
     # All questions say what silence does.
-    grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.current)) if wanted else ()
+    grave = (risk_words(wanted), warning_words(wanted), shown.missing_words) if wanted else ()
     stakes = " ".join(filter(None, grave))
-    default = default_words(shown.current, _DEFAULT)
+    default = shown.default_words(_DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     if wanted and not shows_whole(record):
         hint, by_words = _ON_ITS_CARD, False
@@ -437,8 +416,8 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
-    is_data = shown.current.confirmation is not None
-    question = brief_words(shown, _BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
+    is_data = shown.wanted is not None
+    question = shown.brief(_BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
     return _notice(
         f"Taken over · {name}",
         [Quote(question, is_data=is_data), theirs],
@@ -464,10 +443,10 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 def nudge_over(record: Clarification, number: int | None) -> Draft:
     """Returns a reminder's text after the round `number` has ended: the outcome, in small print."""
     shown = round_of(directed(record), number)
-    how = Words(closed_words(shown, _BEGINNING))
+    how = Words(shown.why_closed(_BEGINNING))
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
-    asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
+    asked = f"{shown.agent} {shown.verb} ({shown.id}): {shown.brief_line(_BEGINNING)}"
     return fixed("nudge", (Context((how, Words(asked))),))
 
 
@@ -491,12 +470,13 @@ def _notice(
 
     def build(budget: Budget) -> tuple[Part, ...]:
         budget.spend(heading, *(part.text for part in (*facts, *alert)))
-        texts = [each.text if isinstance(each, Quote) else each for each in said]
-        fitted = budget.fit(texts, growth, at_length=range(len(texts)))
+        texts = [Quote(each.text if isinstance(each, Quote) else each) for each in said]
         shown = [
             part
-            for each, text in zip(said, fitted, strict=True)
-            for part in (replace(each, text=text).parts if isinstance(each, Quote) else sections(text))
+            for each, cut in zip(said, fit(budget, texts, at_length=range(len(texts))), strict=True)
+            for part in (
+                replace(each, text=cut.text).parts if isinstance(each, Quote) else sections(cut.text)
+            )
         ]
         top = Header(inert.clip(heading, _HEADING))
         return (top, Context(alert), *shown, Context(facts), Actions(buttons))

@@ -14,13 +14,10 @@ from bot.views.blockkit import RELEASE, TAKE_OVER
 from bot.views.wording import (
     HOW_TO_COMMENT,
     ShownRound,
-    closed_by,
     dated,
     decided_words,
     fallback_words,
-    lapsed_words,
     listed,
-    more_approvals,
     round_of,
 )
 from core import answers
@@ -164,8 +161,8 @@ def accepted(record: Clarification) -> str:
     if record.is_open:
         told = (
             f"Approval of {_id(record)} recorded.",
-            more_approvals(record.current),
-            lapsed_words(record.current),
+            shown.more_approvals,
+            shown.lapsed_words,
         )
         return " ".join(filter(None, told))
     if _is_approval(shown):
@@ -210,7 +207,7 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
 
 
 def _closed_by(shown: ShownRound) -> str:
-    who = closed_by(shown, _NAME)
+    who = shown.closed_by(_NAME)
     return f" by {who.mrkdwn}" if who else ""
 
 

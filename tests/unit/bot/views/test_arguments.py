@@ -27,7 +27,7 @@ from bot.views.classic import classic
 from bot.views.forms import DECISION_BLOCK, SubmissionErrors, full_view, read_submission
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
-from bot.views.wording import action_words
+from bot.views.wording import action_of
 from core.approvals import version_of
 from core.clarification import Clarification, Edit, round_with
 from core.questions import NewQuestion, ask_of
@@ -284,7 +284,7 @@ def test_changes_within_an_argument_are_named_by_their_place() -> None:
         'mixed: {"a": 1} → [1]',
     ]
     assert change_words(shown) == said
-    assert changed_in_all(shown).split("\n")[1:] == said
+    assert changed_in_all(shown).split("\n") == said
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_what_nobody_sees_and_what_pushes_others_out_of_sight_is_told(text: str,
         assert all(line.strip() in said for line in told.split("\n"))
     action = asked({}, action=text if text.strip() else "x").current.confirmation
     assert action is not None
-    assert all(line.strip() in action_words(action) for line in told.split("\n"))
+    assert all(line.strip() in action_of(action).text for line in told.split("\n"))
 
 
 def full_text_of(record: Clarification) -> str:

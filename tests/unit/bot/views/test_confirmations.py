@@ -171,13 +171,19 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
     on_card = solid(numbered([each for each in message.blocks if each["type"] in ("section", "rich_text")]))
     for part in consent.whole_words(wanted, record.current.arguments):
         assert solid(part) in everything
-    for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
+    for part in (consent.action_of(wanted).whole, consent.consequence_of(wanted).whole):
         if solid(part) not in on_card:
             assert "View full" in labels(message.blocks)
         if solid(part) not in solid(html.unescape(message.text)):
             assert "Click View full to see all of it" in message.text
             assert "View full" in labels(message.blocks)
     assert message.more == ()
+
+
+def test_details_are_data_on_the_card_and_in_the_shell() -> None:
+    record = consent_of(extra_context={"keep": "**not** `this`, ~~that~~"})
+    for said in (RENDERER.card(record).text, *consent.whole_words(wanted_of(record), {})[-1:]):
+        assert "keep: **not** `this`, ~~that~~" in said
 
 
 @pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
