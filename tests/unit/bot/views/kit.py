@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
@@ -147,15 +147,21 @@ def drafts_of(record: Clarification) -> Iterator[Draft]:
 
 def windows_of(record: Clarification, renderer: Renderer = RENDERER) -> Iterator[dict[str, Any]]:
     """The first pages of every window about a question, and its Home tab."""
-    for page in range(1, 4):
-        yield renderer.view(forms.full_view(record, page=page))
+    yield from first_pages(lambda page: renderer.view(forms.full_view(record, page=page)))
     if record.is_open:
-        yield from (renderer.accept_modal(record, page) for page in range(1, 4))
+        yield from first_pages(lambda page: renderer.accept_modal(record, page))
         yield renderer.answer_modal(record)
         yield renderer.view(forms.plain_answer_modal(record))
         yield renderer.view(rollup_modal(page_of([record], 1, 1)))
     every = Admitted(frozenset({audience_of(record)}))
     yield renderer.view(home(chosen(Snapshot(1, [record]), "U0GOOD", every, {})))
+
+
+def first_pages(window: Callable[[int], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for page in range(1, 4):
+        yield (view := window(page))
+        if "Next" not in labels(view):
+            return
 
 
 def outside(record: Clarification) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html import unescape
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from bot.views import inert
 from bot.views.arguments import (
-    argument_pieces,
     argument_words,
     change_words,
     changed_in_all,
@@ -53,15 +51,6 @@ NAMES = words(60) | st.sampled_from(
     ["command", "patch", "old_string", "new_string", "query", "edits", "content"]
 )
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.split())
-
-
-def without_marks(line: str) -> str:
-    """A line of arguments as text without its blanks, its bars and the dash of an item."""
-    return squeezed(re.sub(r"^[ │]*(?:- )?", "", line))
 
 
 def kinds_of(blocks: list[dict[str, Any]], text: str) -> list[str]:
@@ -402,29 +391,6 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
     assert not shows_whole(record)
     assert {"View full", "Accept"} <= set(labels(card.blocks))
     assert shows_whole(asked({"command": "ls", "to": "ann"}))
-
-
-@settings(max_examples=25, deadline=None)
-@given(arguments=ARGUMENTS)
-def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str, Any]) -> None:
-    record = asked(arguments)
-    pages = []
-    for page in range(1, 20):
-        view = RENDERER.accept_modal(record, page)
-        judge_view(view)
-        pages.append(shown(view["blocks"]))
-        if "submit" in view:
-            break
-        assert "Next" in labels(view)
-    assert view["submit"]["text"] == "Accept"
-    assert "Next" not in labels(view)
-    wanted = record.current.confirmation
-    assert wanted is not None
-    everything = "".join("".join(pages).split())
-    for piece in argument_pieces(record.current.arguments):
-        assert all(without_marks(line) in everything for line in piece.text.split("\n"))
-    card = RENDERER.card(record)
-    assert not shows_whole(record) or "View full" not in labels(card.blocks)
 
 
 def test_short_arguments_are_lines_that_stand_together_and_the_rest_stays_as_it_is_written() -> None:
