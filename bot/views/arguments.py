@@ -143,17 +143,16 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns all arguments as text, each line with a bar, after a heading; empty without arguments."""
-    said = [
+    """Returns all arguments as texts, each line with a bar."""
+    return [
         "\n".join(filter(None, (each.title, inert.with_bar(each.text))))
         for each in argument_pieces(arguments)
     ]
-    return [_ARGUMENTS, *said] if said else []
 
 
 def argument_words(arguments: Mapping[str, Any]) -> str:
-    """Returns all arguments as one text."""
-    return "\n".join(argument_texts(arguments))
+    """Returns all arguments as one text, after a heading; empty without arguments."""
+    return "\n".join((_ARGUMENTS, *argument_texts(arguments))) if arguments else ""
 
 
 def outline(value: object, limit: int = inert.NO_LIMIT) -> str:

@@ -41,7 +41,6 @@ from bot.views.blockkit import (
     Draft,
     Header,
     Part,
-    Rich,
     Section,
     Select,
     Style,
@@ -230,15 +229,12 @@ def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_o
     alert = tuple(_alerts(shown, instead_of, small))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, small)}"),)
     budget.spend(*(part.text for part in (*facts, *alert, *topic)), shown.agent, shown.target)
-    budget.spend(ACCEPT_SHOWS_ALL if wanted else "", _hint(shown, is_whole=True))
+    budget.spend(ACCEPT_SHOWS_ALL if wanted else "", _hint(shown))
     selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
     budget.spend(*(option for select in selects for option, _ in select.options))
     said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
     budget.cut |= _cuts_default(shown) or shown.reason_hides(_SMALL)
-    if wanted and budget.cut:
-        hint = ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)
-    else:
-        hint = "" if terse else _hint(shown, is_whole=True)
+    opens = ACCEPT_SHOWS_ALL if wanted and budget.cut and "accept" in wanted.allowed else ""
     return replace(
         said,
         alert=alert,
@@ -246,7 +242,7 @@ def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_o
         facts=facts,
         buttons=_buttons(shown, cut=budget.cut),
         selects=selects,
-        hint=plain_words(hint),
+        hint=plain_words(opens if terse else _hint(shown, opens)),
     )
 
 
@@ -310,7 +306,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
     shorter = [replace(each, text=cut.text) for each, cut in zip(with_what, texts, strict=True)]
     said: list[Part] = [*action.parts, *consequence.parts, *argument_parts(shorter)]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(shown.current.arguments)[1:])
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(shown.current.arguments))
     if heading:
         said += [Context(live_words(heading)), *changes.parts]
     return Card(
@@ -619,44 +615,25 @@ def _cuts_default(shown: ShownRound) -> bool:
     return inert.size(answers.default_label(shown.asked)) > _SMALL
 
 
-def _hint(shown: ShownRound, *, is_whole: bool) -> str:
-    hint, first = _how(shown, is_whole=is_whole), _accept_shows_all(shown, is_whole=is_whole)
-    if hint and answers.takes_words(shown.asked):
-        hint = f"Or in this thread: {hint[0].lower()}{hint[1:]}"
-    return " ".join(filter(None, (first, hint, HOW_TO_COMMENT)))
-
-
-def _accept_shows_all(shown: ShownRound, *, is_whole: bool) -> str:
-    wanted = shown.wanted
-    return ACCEPT_SHOWS_ALL if wanted and not is_whole and "accept" in wanted.allowed else ""
-
-
-def _how(shown: ShownRound, *, is_whole: bool) -> str:
-    """Returns how to answer in words. That a form also takes JSON is only said after an unreadable reply. A card that
-    is not whole cannot be accepted in words.
+def _hint(shown: ShownRound, before: str = "") -> str:
+    """Returns how to answer in words, and how to comment, after `before`: that the card is not whole, and so cannot be accepted
+    in words. That a form also takes JSON is only said after an unreadable reply.
     """
-    asked = shown.asked
-    if not answers.takes_words(asked):
-        return f"Click {ANSWER} to fill in the form."
-    wanted = shown.wanted
-    if wanted is not None and _accept_shows_all(shown, is_whole=is_whole):
-        if "reject" not in wanted.allowed:
-            return ""
+    asked, wanted = shown.asked, shown.wanted
+    if before and wanted is not None:
         asked = asked.copied(wanted=wanted.copied(allowed_replies=("reject",)))
-    return answers.hint(asked)
+    how = answers.hint(asked) if not before or (wanted and "reject" in wanted.allowed) else ""
+    if not answers.takes_words(shown.asked):
+        how = f"Click {ANSWER} to fill in the form."
+    elif how:
+        how = f"Or in this thread: {how[0].lower()}{how[1:]}"
+    return " ".join(filter(None, (before, how, HOW_TO_COMMENT)))
 
 
 def plain_text(shown: ShownRound, question: str) -> str:
     """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer."""
     standing = answers.hint(shown.asked) if shown.stage == "open" else shown.why_closed(_SMALL)
     return "\n".join(filter(None, (f"{_heading(shown)}:", question, standing)))
-
-
-def brief_parts(shown: ShownRound, limit: int) -> tuple[Rich, ...]:
-    """Returns `brief_words` as formatted."""
-    if shown.wanted is not None:
-        return Quote(shown.brief(limit), is_data=True).parts
-    return Quote(inert.clip(words(shown.question), limit)).parts
 
 
 def producer_words(shown: ShownRound) -> str:

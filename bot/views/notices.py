@@ -38,7 +38,7 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import brief_parts, shows_whole
+from bot.views.card import shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.markdown import Quote, fit
@@ -65,7 +65,6 @@ from core import aaep, answers
 from core.aaep import Event
 from core.clarification import Clarification
 
-_Notice = tuple[str, Sequence["str | Quote | None"], tuple[Words, ...]]  # heading, texts, facts
 # Characters of a handoff's context; the protocol asks for events of at most 64 KiB.
 CONTEXT_LIMIT = 100_000
 _HEADING = 150
@@ -159,7 +158,16 @@ def error_notice(event: Event) -> Draft:
 
 def generic_notice(event: Event) -> Draft:
     """Any critical event without a card. It cannot be answered from Slack."""
-    return _notice(*_generic(event))
+    if event.type == aaep.CONFIRMATION:
+        return _confirmation(event)
+    if event.type == aaep.CLARIFICATION:
+        return _broken_clarification(event)
+    summary = _quote(event.summary()) or _quote("\n".join(_first_fields(event.raw)), is_data=True)
+    return _notice(
+        f"{agent_of(event)} reports {_fact(event.type)}",
+        [summary or "The event contains nothing to show."],
+        plain_words(_session(event.session_id)),
+    )
 
 
 def session_notice(event: Event) -> Draft:
@@ -399,7 +407,7 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
-        asked=(*brief_parts(shown, _BEGINNING), *sections(stakes)),
+        asked=(*shown.subject(_BEGINNING).parts, *sections(stakes)),
     )
 
 
@@ -416,11 +424,9 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
-    is_data = shown.wanted is not None
-    question = shown.brief(_BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
     return _notice(
         f"Taken over · {name}",
-        [Quote(question, is_data=is_data), theirs],
+        [shown.subject(_BEGINNING), theirs],
         buttons=link_button(OPEN, link),
         alert=(took,),
     )
@@ -514,21 +520,7 @@ def _quote(text: str | None, label: str = "", *, is_data: bool = False) -> Quote
     return Quote(shown, label, is_data) if shown.strip() else None
 
 
-def _generic(event: Event) -> _Notice:
-    """Returns heading, texts and facts of a critical event without a card."""
-    if event.type == aaep.CONFIRMATION:
-        return _confirmation(event)
-    if event.type == aaep.CLARIFICATION:
-        return _broken_clarification(event)
-    summary = _quote(event.summary()) or _quote("\n".join(_first_fields(event.raw)), is_data=True)
-    return (
-        f"{agent_of(event)} reports {_fact(event.type)}",
-        [summary or "The event contains nothing to show."],
-        plain_words(_session(event.session_id)),
-    )
-
-
-def _confirmation(event: Event) -> _Notice:
+def _confirmation(event: Event) -> Draft:
     undo = (event.text("reversibility") or "").strip().casefold()
     undo = "irreversible" if not undo and event.raw.get("irreversible") is True else undo
     risk = (event.text("risk_level") or "").strip().casefold()
@@ -548,10 +540,10 @@ def _confirmation(event: Event) -> _Notice:
         _quote(event.text("consequence"), CONSEQUENCE),
         _quote(extra, DETAILS, is_data=True),
     ]
-    return f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live)
+    return _notice(f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live))
 
 
-def _broken_clarification(event: Event) -> _Notice:
+def _broken_clarification(event: Event) -> Draft:
     listed = outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
     texts = [
         _quote(event.text("question") or event.summary()) or "The agent's question cannot be read.",
@@ -560,7 +552,7 @@ def _broken_clarification(event: Event) -> _Notice:
     ]
     wrong = "; ".join(event.problems) or "it does not match its schema"
     facts = [f"This cannot be answered from Slack: {inert.line(wrong, _FACT)}", _session(event.session_id)]
-    return f"{agent_of(event)} asks", texts, plain_words(*facts)
+    return _notice(f"{agent_of(event)} asks", texts, plain_words(*facts))
 
 
 def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:

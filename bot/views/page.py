@@ -198,10 +198,15 @@ def page_card(content: PageContent) -> Draft:
 def _built(content: PageContent, item: PageItem, budget: Budget) -> tuple[Part, ...]:
     """Returns the parts that fit: of a question, its card with the page's heading and controls."""
     if (shown := content.waiting) is not None:
-        return _question_card(content, item, shown, budget).parts
-    if (shown := content.decided) is not None:
-        return _decided_card(content, item, shown, budget).parts
-    return _item_card(content, item, budget).parts
+        card = _question_card(content, item, shown, budget)
+    elif (shown := content.decided) is not None:
+        card = _decided_card(content, item, shown, budget)
+    else:
+        card = _item_card(content, item, budget)
+    link = link_button(OPEN if item.record else OPEN_OTHER, item.link)
+    return replace(
+        card, heading=heading(content), buttons=(*card.buttons, *link), controls=_controls(content)
+    ).parts
 
 
 def subject(content: PageContent) -> str | None:
@@ -368,15 +373,7 @@ def _question_card(content: PageContent, item: PageItem, shown: ShownRound, budg
     budget.cut |= why != whole
     budget.spend(why, left, *(each.text for each in alert))
     card = open_card(shown, "normal", budget)
-    return replace(
-        card,
-        heading=heading(content),
-        alert=alert,
-        below=_why_parts(why),
-        facts=(*card.facts, *plain_words(left)),
-        buttons=(*card.buttons, *link_button(OPEN, item.link)),
-        controls=_controls(content),
-    )
+    return replace(card, alert=alert, below=_why_parts(why), facts=(*card.facts, *plain_words(left)))
 
 
 def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
@@ -385,14 +382,7 @@ def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budge
     why, alert = "" if is_over else inert.clip(why_words(item), _WHY), _alert(content)
     budget.spend(why, *(each.text for each in alert))
     card = closed_card(shown, budget)
-    return replace(
-        card,
-        heading=heading(content),
-        alert=alert,
-        below=(*card.below, *_why_parts(why)),
-        buttons=(*card.buttons, *link_button(OPEN, item.link)),
-        controls=_controls(content),
-    )
+    return replace(card, alert=alert, below=(*card.below, *_why_parts(why)))
 
 
 def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
@@ -403,14 +393,12 @@ def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
     ending = closing_words(item) if record is not None and not record.is_open else ""
     texts = [_subject(item), Quote(ending), Quote(why)]
     subject, how, reason = fit(budget, texts, at_length=range(len(texts)))
-    cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
-        heading=heading(content),
+        heading(content),
         alert=alert,
         question=(*subject.parts, *sections(how.text)),
         below=_why_parts(reason.text),
-        buttons=(*cut, *link_button(OPEN if record else OPEN_OTHER, item.link)),
-        controls=_controls(content),
+        buttons=(view_full(record, record.round),) if budget.cut and record is not None else (),
     )
 
 
@@ -484,10 +472,6 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
 
 def _subject(item: PageItem) -> Quote:
     """Returns its subject, in the words of others."""
-    if (shown := item.shown) is None:
-        return Quote(inert.plain(item.body) if item.body.strip() else "", is_data=True)
-    return (
-        Quote(words(shown.question))
-        if shown.wanted is None
-        else Quote(shown.brief(inert.NO_LIMIT), is_data=True)
-    )
+    if (shown := item.shown) is not None:
+        return shown.subject(inert.NO_LIMIT)
+    return Quote(inert.plain(item.body) if item.body.strip() else "", is_data=True)

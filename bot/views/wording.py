@@ -376,19 +376,19 @@ class ShownRound(OfRound):
         last = _last(self.record, "escalation", None)
         return inert.plain(last.body).strip() if last else ""
 
-    def brief(self, limit: int) -> str:
-        """Returns the question in short, in quotation marks; of an action what is done, the consequence and the main argument, each
-        on a line after its label. `limit`: of each in the agent's words.
+    def subject(self, limit: int) -> Quote:
+        """Returns the question in short; of an action what is done, the consequence and the main argument, each on a line after
+        its label. `limit`: of each in the agent's words.
         """
-        wanted = self.wanted
-        if wanted is None:
-            return inert.quoted(plain(words(self.question)), limit)
+        if self.wanted is None:
+            return Quote(inert.clip(words(self.question), limit))
         said = [
             f"{each.label}{inert.line(plain(each.text, exact=True), limit)}"
-            for each in (action_of(wanted), consequence_of(wanted))
+            for each in (action_of(self.wanted), consequence_of(self.wanted))
             if each.text
         ]
-        return "\n".join(filter(None, (*said, main_argument(self.current.arguments, limit))))
+        with_what = main_argument(self.current.arguments, limit)
+        return Quote("\n".join(filter(None, (*said, with_what))), is_data=True)
 
     def brief_line(self, limit: int) -> str:
         """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
