@@ -316,13 +316,13 @@ def _one_line(text: str) -> str:
     return inert.excerpt(text, _BRIEF).replace("\n", " ")
 
 
-def editable(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> dict[str, Input]:
-    """Returns an input for each argument that can be changed, by its name; the others are only shown. `schema`: of the
-    arguments, for menus.
-    """
+def editable(current: Round) -> dict[str, Input]:
+    """Returns an input for each argument that people may change before accepting, by its name; the others are only shown."""
     found: dict[str, Input] = {}
-    shapes, room = _shapes(schema), _ROOM
-    for place, (name, value) in enumerate(arguments.items()):
+    if current.confirmation is None or not current.confirmation.editable:
+        return found
+    shapes, room = _shapes(current), _ROOM
+    for place, (name, value) in enumerate(current.arguments.items()):
         if len(found) == MOST_FIELDS or (field := _field(place, name, value, shapes.get(name))) is None:
             continue
         room -= field.cost if field.options else json_size((field.label, field.initial))
@@ -332,19 +332,17 @@ def editable(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = No
     return found
 
 
-def read_changes(
-    values: Mapping[str, Any], arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, str]]:
+def read_changes(values: Mapping[str, Any], current: Round) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns what a submitted form changes, and its errors by block_id. An untouched field changes nothing."""
     changed: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    shapes = _shapes(schema)
-    for name, field in editable(arguments, schema).items():
+    shapes = _shapes(current)
+    for name, field in editable(current).items():
         if field.block_id not in values:
             continue
         state = values[field.block_id].get(field.action_id) or {}
         try:
-            if (change := _edited(state, field, arguments[name], shapes.get(name))) is not None:
+            if (change := _edited(state, field, current.arguments[name], shapes.get(name))) is not None:
                 changed[name] = change[0]
         except ValueError as error:
             errors[field.block_id] = str(error)
@@ -360,8 +358,9 @@ def overflows(field: Input) -> bool:
     )
 
 
-def _shapes(schema: Mapping[str, Any] | None) -> dict[str, FormField]:
-    """Returns the fields of a schema of arguments, without choices of which parts are redacted."""
+def _shapes(current: Round) -> dict[str, FormField]:
+    """Returns the fields of the schema of the arguments, without choices of which parts are redacted."""
+    schema = current.confirmation.arguments_schema if current.confirmation else None
     fields = fields_in(schema) if schema else {}
     found = {}
     for name, each in fields.items():

@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -397,27 +397,6 @@ class Budget:
 
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(size, texts))
-
-    def fit(
-        self, texts: Sequence[str], grows: Callable[[str], int], *, at_length: Collection[int] = ()
-    ) -> list[str]:
-        """Returns each text or, if it is too long, its beginning and its end, where it often says what to decide.
-
-        Args:
-            texts: each gets what it needs, up to a fair share of the room.
-            grows: how much longer a text may be as shown.
-            at_length: the positions of those that may take any number of rows.
-        """
-        rows = [inert.NO_LIMIT if n in at_length else self.rows for n in range(len(texts))]
-        shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
-        self.left -= sum(map(grows, shown))
-        room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
-        for n, text in enumerate(texts):
-            if size(shown[n]) > room[n]:
-                shown[n] = inert.excerpt(text, room[n], rows[n])
-        self.cut = self.cut or shown != [*texts]
-        self.spend(*shown)
-        return shown
 
     def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
         """Returns the texts to unfold, or none if they do not fit. A line that goes on in another section keeps its bar."""

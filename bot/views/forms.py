@@ -166,7 +166,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs = _decision_inputs(shown, wanted.allowed, locale)
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
-    fields = tuple(_changeable(shown.current).values())
+    fields = tuple(editable(shown.current).values())
     every = _consent_parts(shown, wanted) if wanted else Quote(words(shown.question)).parts
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         every += Quote(shown.numbered, CHOICES, is_data=True).parts
@@ -335,10 +335,10 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
     if found == "accept":
         _check_reason(asked, answer)
-    if found != "accept" or not _changeable(record.current):
+    if found != "accept" or not editable(record.current):
         return answer
     check_seen(record, version)
-    changed, errors = read_changes(values, record.current.arguments, _arguments_schema(asked))
+    changed, errors = read_changes(values, record.current)
     if errors or (errors := _misfits(record.current, changed)):
         raise SubmissionErrors(errors)
     return replace(answer, changed=changed) if changed else answer
@@ -348,7 +348,7 @@ def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
     """Returns where edited arguments do not fit the agent's schema: at the field, or at the first one that was edited."""
     if not changed:
         return {}
-    blocks = {name: each.block_id for name, each in _changeable(current).items()}
+    blocks = {name: each.block_id for name, each in editable(current).items()}
     edited = blocks[next(iter(changed))]
     try:
         problems = edit_problems(current, changed)
@@ -359,10 +359,6 @@ def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
         block = blocks.get(str(each.path[0]), edited) if each.path else edited
         errors.setdefault(block, inert.plain(each.sentence))
     return errors
-
-
-def _arguments_schema(asked: Question) -> dict[str, Any] | None:
-    return asked.confirmation.arguments_schema if asked.confirmation else None
 
 
 def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
@@ -383,12 +379,6 @@ def _check_reason(asked: Question, answer: Answer) -> None:
         check_reason(asked, answer.rationale)
     except ReasonWanted as error:
         raise SubmissionErrors({RATIONALE_BLOCK: _REASON_TOO_SHORT}) from error
-
-
-def _changeable(current: Round) -> dict[str, Input]:
-    """Returns the fields in which a person may edit arguments before accepting."""
-    wanted = current.confirmation
-    return editable(current.arguments, wanted.arguments_schema) if wanted and wanted.editable else {}
 
 
 def _read(block: str, said: list[str], asked: Question) -> Answer:
@@ -417,7 +407,7 @@ def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
 
 def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...]:
     """Returns what is to be accepted, without the arguments that an input shows in full."""
-    fields = _changeable(shown.current)
+    fields = editable(shown.current)
     left = {
         name: each
         for name, each in shown.current.arguments.items()

@@ -145,8 +145,19 @@ class Quote:
 
 
 def fit(budget: Budget, quotes: Sequence[Quote], *, at_length: Collection[int] = ()) -> list[Quote]:
-    """Returns the quotes, those that are too long shortened (`Budget.fit`)."""
-    shown = budget.fit([each.whole for each in quotes], _growth, at_length=at_length)
+    """Returns each quote or, if it is too long, its beginning and its end, where it often says what to decide. Each gets what it
+    needs, up to a fair share of the room. `at_length`: the positions of those that may take any number of rows.
+    """
+    texts = [each.whole for each in quotes]
+    rows = [inert.NO_LIMIT if n in at_length else budget.rows for n in range(len(texts))]
+    shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
+    budget.left -= sum(map(_growth, shown))
+    room = inert.shares(list(map(inert.size, shown)), max(budget.left, 10 * len(texts)))
+    for n, text in enumerate(texts):
+        if inert.size(shown[n]) > room[n]:
+            shown[n] = inert.excerpt(text, room[n], rows[n])
+    budget.cut |= shown != texts
+    budget.spend(*shown)
     return [each.shortened(text) for each, text in zip(quotes, shown, strict=True)]
 
 

@@ -394,6 +394,18 @@ def test_action_that_is_lost_can_only_be_rejected(lost: list[str]) -> None:
         answers.from_text(record.asked, "accept")
 
 
+@pytest.mark.parametrize("verbosity", ["terse", "normal"])
+def test_card_that_leaves_something_out_points_to_accept_only_where_it_can_be_accepted(
+    verbosity: Verbosity,
+) -> None:
+    record = consent_of(action="word " * 2000)
+    rejected = amended(record, wanted=wanted_of(record).copied(allowed_replies=("reject",)))
+    for each, points in ((record, True), (rejected, False)):
+        message = RENDERER.card(each, verbosity=verbosity)
+        assert "View full" in labels(message.blocks)
+        assert ("Click Accept to see all of it" in shown(message.blocks)) is points
+
+
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize(("size", "whole"), [(100, True), (500, True), (9000, False)])
 def test_typed_accept_needs_a_card_and_a_page_that_show_everything(

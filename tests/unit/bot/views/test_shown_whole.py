@@ -24,13 +24,13 @@ from bot.views.page import page_card
 from bot.views.wording import Verbosity
 from core.clarification import Clarification, Edit
 from core.escalation import escalation_words
-from core.questions import NewQuestion, ask_of, asked_in
+from core.questions import asked_in
 from core.receipts import claims_of
-from core.transitions import amended, escalated, opened
+from core.transitions import amended, escalated
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_view, labels, numbered
-from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import about, content
+from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.views.kit import about, content, direct
 
 _MARKUP = "*_~`#>|:-.)[]•│·"
 _DIRECTION = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -109,9 +109,7 @@ ARGUMENTS = st.builds(
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
-    given_: dict[str, Any] = {"action": "Do it", "arguments": arguments or None, "editable": bool(arguments)}
-    ask = ask_of(NewQuestion(**given_ | more), producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
-    return opened(42, 1, ask, NOW, SLA)
+    return direct(**{"action": "Do it", "arguments": arguments or None, "editable": bool(arguments)} | more)
 
 
 def edited(record: Clarification, *changes: dict[str, Any]) -> Clarification:

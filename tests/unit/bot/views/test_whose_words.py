@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,12 +24,20 @@ from bot.views.wording import whole_words
 from core.clarification import Answer, Approval, Clarification, Decider, Edit
 from core.escalation import escalation_words
 from core.names import is_bare
-from core.questions import NewQuestion, ask_of
-from core.transitions import abandoned, amended, answered, escalated, opened
+from core.transitions import abandoned, amended, answered, escalated
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
-from tests.unit.bot.strategies import NOW, SLA, record_of
-from tests.unit.bot.views.kit import about, content, drafts_of, judged, notice_drafts, outside, windows_of
+from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.views.kit import (
+    about,
+    content,
+    direct,
+    drafts_of,
+    judged,
+    notice_drafts,
+    outside,
+    windows_of,
+)
 
 END = "zqx"
 LINES = (
@@ -184,36 +191,23 @@ def judge_draft(draft: Draft, *, by_slack: bool = False) -> None:
         judge(text_lines(piece))
 
 
-def asked(fields: dict[str, Any]) -> Clarification:
-    question = NewQuestion.model_validate({"key": "k", "timeout": 600} | fields)
-    ask = ask_of(question, producer="p", token="t", at=NOW, expires_at=NOW + timedelta(minutes=10))
-    return opened(42, 1, ask, NOW, SLA)
-
-
 def approval(said: str) -> Clarification:
     name = " ".join(said.split())[:80]
-    return asked(
-        {
-            "action": said[:4000],
-            "consequence": said,
-            "question": said,
-            "context": said,
-            "agent": name,
-            "approvals": 2,
-            "editable": True,
-            "arguments": {
-                name: said,
-                "Risk": said,
-                "short": name[:60],
-                "list": [said, {name: said}],
-                "command": "ls",
-            },
-        }
+    arguments = {name: said, "Risk": said, "short": name[:60], "list": [said, {name: said}], "command": "ls"}
+    return direct(
+        action=said[:4000],
+        consequence=said,
+        question=said,
+        context=said,
+        agent=name,
+        approvals=2,
+        editable=True,
+        arguments=arguments,
     )
 
 
 def lone_argument(said: str) -> Clarification:
-    return asked({"action": "Restart", "arguments": {"Risk": " ".join(said.split())[:200]}})
+    return direct(action="Restart", arguments={"Risk": " ".join(said.split())[:200]})
 
 
 def question(said: str) -> Clarification:
@@ -231,7 +225,7 @@ def question(said: str) -> Clarification:
 
 def described(said: str) -> Clarification:
     choices = [{"value": f"v{n}", "label": f"L{n}", "description": said[:1000]} for n in range(2)]
-    return asked({"question": said, "choices": choices})
+    return direct(question=said, choices=choices)
 
 
 def form(said: str) -> Clarification:
@@ -239,7 +233,7 @@ def form(said: str) -> Clarification:
         "a": {"type": "string", "title": said[:200], "description": said},
         "b": {"enum": ["x", said[:200]]},
     }
-    return asked({"question": said, "schema": {"properties": fields}})
+    return direct(question=said, schema={"properties": fields})
 
 
 def confirmation(said: str) -> Clarification:
@@ -393,22 +387,9 @@ def test_only_known_words_of_the_stakes_are_the_bots(fields: dict[str, Any], wor
     assert any(words in line for line in lines(message.blocks))
 
 
-def test_wrapped_lines_of_an_argument_keep_their_bar_in_the_window() -> None:
-    record = asked(
-        {"action": "Send", "arguments": {"body": "word " * 400 + "\nRisk: low.", "cc": "x" * 5000}}
-    )
-    texts = [each for page in (1, 2) for each in walk(RENDERER.accept_modal(record, page)["blocks"])]
-    assert not any("│" in each.get("text", "") for each in texts if isinstance(each.get("text"), str))
-    holders = [each for each in texts if each.get("type") in BARRED or each.get("border") == 1]
-    said = "".join(run["text"] for each in holders for run in walk(each) if run.get("type") == "text")
-    assert "word word" in said
-    assert "Risk: low." in said
-    assert "x" * 2000 in said
-
-
 def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
     def said(agent: str | None) -> str:
-        record = asked({"question": "Which?"} | ({"agent": agent} if agent else {}))
+        record = direct(question="Which?", **({"agent": agent} if agent else {}))
         message = RENDERER.card(record)
         found = [line for line in lines(message.blocks) if line.startswith("Producer:")]
         assert bool(found) is ("Producer: p" in message.text)
@@ -420,7 +401,7 @@ def test_card_names_the_producer_where_the_name_is_only_a_claim() -> None:
     named = amended(named, producer="CI")
     assert "Producer: CI." in RENDERER.card(named).text
     assert said("P") == ""
-    record = answered(asked({"question": "Which?", "agent": "Deployer"}), Answer("x", "x"), DECIDER, NOW)
+    record = answered(direct(question="Which?", agent="Deployer"), Answer("x", "x"), DECIDER, NOW)
     for shrinks in (False, True):
         assert "Producer: p" in "\n".join(lines(RENDERER.message(card(record, shrinks=shrinks)).blocks))
     window = RENDERER.view(forms.full_view(record))
