@@ -8,7 +8,7 @@ always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Compo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -553,6 +553,54 @@ def turning(
     return tuple(
         button(press(to), label, f"{label} {spoken}" if spoken else "", n=n) for label, to, n in found
     )
+
+
+# Slack rolls its newer blocks out in phases: a workspace that does not have one yet refuses the whole message, which
+# `bot.slackapi.Gateway` then sends in the classic blocks that say the same.
+
+
+def _classic_section(text: Block) -> Block:
+    return {"type": "section", "text": text, "expand": True}
+
+
+def _classic_alert(block: Block) -> list[Block]:
+    """Returns an alert's text: a grave one in bold after a sign that screen readers name, a warning in bold."""
+    text, level = block["text"], block["level"]
+    if text["type"] == "mrkdwn" or level not in _BOLD:
+        return [_classic_section(text)]
+    said = f"{SIGN if level == 'error' else ''}{text['text']}"
+    words = {"type": "text", "text": said, "style": {"bold": True}}
+    return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
+
+
+SIGN = "⚠ "  # before what is grave; screen readers name it
+_BOLD = frozenset({"error", "warning"})
+_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
+    "alert": _classic_alert,
+    "container": lambda _: [],  # what it unfolds is behind View full, too
+}
+NOT_IN_MESSAGES = frozenset({"alert"})
+
+
+def newer(blocks: Iterable[Block]) -> frozenset[str]:
+    """Returns the types of the newer blocks among `blocks`."""
+    return frozenset(block["type"] for block in blocks) & _CLASSIC.keys()
+
+
+def classic(blocks: Iterable[Block], refused: Collection[str] = _CLASSIC.keys()) -> list[Block]:
+    """Returns the blocks, with classic ones in place of those of `refused` types (default: of all newer ones). The first
+    takes over the block_id.
+    """
+    made: list[Block] = []
+    for block in blocks:
+        if block["type"] not in refused:
+            made.append(block)
+            continue
+        own = {"block_id": block["block_id"]} if "block_id" in block else {}
+        for stand_in in _CLASSIC[block["type"]](block):
+            made.append({**stand_in, **own})
+            own = {}
+    return made
 
 
 def check_message(text: str, blocks: Sequence[Block]) -> None:

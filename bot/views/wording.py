@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument, outline
-from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
-from bot.views.classic import SIGN
+from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, SIGN, YES, Alert, Level, Words, alerts
 from bot.views.markdown import Quote, plain
 from core import answers
 from core.approvals import RISKS

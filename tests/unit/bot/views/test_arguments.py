@@ -20,8 +20,8 @@ from bot.views.arguments import (
     outline,
     read_changes,
 )
+from bot.views.blockkit import classic
 from bot.views.card import shows_whole
-from bot.views.classic import classic
 from bot.views.forms import DECISION_BLOCK, full_view, read_submission
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card

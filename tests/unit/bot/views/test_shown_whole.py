@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from bot.views.blockkit import classic
 from bot.views.card import shows_whole
-from bot.views.classic import classic
 from bot.views.forms import DECISION_BLOCK, full_view
 from bot.views.page import page_card
 from bot.views.wording import Verbosity

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.views import forms, notices
-from bot.views.blockkit import Draft
+from bot.views.blockkit import Draft, classic
 from bot.views.card import card
-from bot.views.classic import classic
 from bot.views.page import page_card
 from bot.views.wording import whole_words
 from core.clarification import Answer, Approval, Clarification, Decider, Edit
