@@ -27,7 +27,7 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.settings.model import Settings, is_loopback, url_host
 from bot.telemetry import Telemetry
-from bot.views.classic import classic, newer
+from bot.views.blockkit import classic, newer
 from core.clock import Clock, event_or_time
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class NewerBlocks:
     """Sends a message or a view in Slack's newer blocks, or in classic ones where the workspace refuses those.
 
     Slack rolls blocks out in phases and refuses a message with an unknown one. The same content is then sent again in
-    classic blocks (`bot.views.classic`). If Slack takes it, newer blocks are not tried for a day, or until a restart.
+    classic blocks (`bot.views.blockkit`). If Slack takes it, newer blocks are not tried for a day, or until a restart.
 
     A modal is sent once more with the same trigger, which works once and for three seconds. Slack does not document whether
     a refused view uses it up. If it does, the refusal is remembered all the same: the person's next click opens the modal.

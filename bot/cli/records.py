@@ -8,22 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
-from bot.views.arguments import argument_words, changed_in_all
+from bot.views.arguments import CHANGED, argument_words, changed_in_all
 from bot.views.fields import form_words
 from bot.views.lists import QuestionRow
 from bot.views.verify import receipt_command
 from bot.views.wording import (
     TAMPERED,
     ShownRound,
-    closed_words,
     decided_plainly,
-    extra_aloud,
-    missing_words,
-    requester_words,
+    extras_of,
     risk_words,
     round_of,
     silence_words,
-    too_few_words,
     warning_words,
 )
 from core import answers
@@ -208,7 +204,7 @@ def _decided_on(current: Round) -> Iterator[Part]:
     for edit in current.consent.edits or ():
         yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
     if changes := changed_in_all(current):
-        yield _indented(changes)
+        yield _indented(f"{CHANGED}{changes}")
     for each in current.consent.lapsed or ():
         yield f"No longer counts: approved by {inert.named(each.decided_by)} · {exact(each.at)}"
     for each in current.consent.approvals or ():
@@ -218,21 +214,17 @@ def _decided_on(current: Round) -> Iterator[Part]:
 
 def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Part]:
     """Yields what there is to accept, and where."""
-    asked = record.asked
+    shown, asked = round_of(record), record.asked
     yield Cell(risk_words(wanted), style="yellow")
     if warning := warning_words(wanted):
         yield Cell(warning, style="bold red")
-    for more in (
-        too_few_words(record.current),
-        missing_words(record.current),
-        requester_words(asked, inert.named),
-    ):
+    for more in (shown.too_few_words, shown.missing_words, shown.requester_words(inert.named)):
         if more:
             yield Cell(more, style="yellow")
     if with_what := argument_words(record.current.arguments):
         yield _indented(with_what)
-    for extra in extra_aloud(wanted):
-        yield _indented(extra)
+    for extra in extras_of(wanted):
+        yield _indented(extra.aloud)
     yield f"{silence_words(wanted)}."
     reason = ", and give a reason" if asked.reason_wanted else ""
     ways = {
@@ -249,4 +241,4 @@ def _over(shown: ShownRound, now: datetime) -> str:
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
         how = decided_plainly(shown.decided, _QUESTION) if shown.decided is not None else "closed"
         return f"{record.id} was already {how}{since}."
-    return inert.sentence(f"{record.id} is closed. {closed_words(shown, _QUESTION)}")
+    return inert.sentence(f"{record.id} is closed. {shown.why_closed(_QUESTION)}")

@@ -27,7 +27,7 @@ from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said, search_modal
-from bot.views.reaction import Tell, Told, explained
+from bot.views.phrases import Tell, Told, explained
 from bot.views.render import Renderer
 from core import answers
 from core.clarification import Clarification, Decider, Holder

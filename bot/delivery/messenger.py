@@ -24,7 +24,7 @@ from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
 from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
-from bot.views.classic import classic, newer
+from bot.views.blockkit import classic, newer
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
 from core.escalation import NewIncident, Raise

@@ -26,7 +26,7 @@ from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.codec import HAND_BLOCK, PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
-from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, explained
+from bot.views.phrases import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder
 from core.clock import Clock

@@ -22,7 +22,7 @@ from bot.settings.environment import SLACK_API_URL
 from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask
-from bot.views.classic import classic
+from bot.views.blockkit import classic
 from bot.views.samples import samples
 from core.clarification import one_line
 

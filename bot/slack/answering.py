@@ -35,7 +35,7 @@ from bot.views import phrases
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_accept, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
-from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
+from bot.views.phrases import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
 from bot.views.verify import Proof, verify_view
 from core import answers

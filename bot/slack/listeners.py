@@ -49,7 +49,7 @@ from bot.views.codec import (
     PagePress,
     Press,
 )
-from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
+from bot.views.phrases import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"

@@ -28,7 +28,7 @@ from bot.slack.threads import Threads
 from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.views import phrases
-from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
+from bot.views.phrases import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import ShownRound, round_of
 from core import answers
 from core.answers import Written, is_talk, without_mark

@@ -70,7 +70,8 @@ _ROWS_EACH, _DEEPEST_ROW = 8, 3  # lines of one argument; names in a path
 _NAME, _CELL, _LIST = 100, 300, 80  # characters of a path, of a value after it, and of a list as JSON
 _LABEL = 150  # characters of a field's label
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-_ARGUMENTS, CHANGED = "Arguments:", "Changed:"
+_ARGUMENTS = "Arguments:"
+CHANGED = "Changed:\n"
 _ISOLATES = re.compile("[\u2066-\u2069]")
 _DASH = "- "  # before each value of a list
 _DEEPEST_ITEM = 8  # level of a nested list
@@ -142,17 +143,16 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns all arguments as text, each line with a bar, after a heading; empty without arguments."""
-    said = [
+    """Returns all arguments as texts, each line with a bar."""
+    return [
         "\n".join(filter(None, (each.title, inert.with_bar(each.text))))
         for each in argument_pieces(arguments)
     ]
-    return [_ARGUMENTS, *said] if said else []
 
 
 def argument_words(arguments: Mapping[str, Any]) -> str:
-    """Returns all arguments as one text."""
-    return "\n".join(argument_texts(arguments))
+    """Returns all arguments as one text, after a heading; empty without arguments."""
+    return "\n".join((_ARGUMENTS, *argument_texts(arguments))) if arguments else ""
 
 
 def outline(value: object, limit: int = inert.NO_LIMIT) -> str:
@@ -256,17 +256,14 @@ def shows_originals(current: Round) -> bool:
 
 
 def changed_in_all(current: Round) -> str:
-    """Returns how the arguments differ from what the agent sent, one line each, after `CHANGED`; empty if they were never
-    changed.
-    """
+    """Returns how the arguments differ from what the agent sent, one line each; empty if they were never changed."""
     sent = current.question.sent_arguments
     names = {name: None for edit in current.consent.edits or () for name in edit.changed}
-    said = [
+    return "\n".join(
         line
         for name in names
         for line in _compared(inert.name_words(name), sent.get(name), current.arguments[name])
-    ]
-    return "\n".join((CHANGED, *said)) if said else ""
+    )
 
 
 def _compared(name: str, was: object, now: object) -> list[str]:
@@ -319,13 +316,13 @@ def _one_line(text: str) -> str:
     return inert.excerpt(text, _BRIEF).replace("\n", " ")
 
 
-def editable(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> dict[str, Input]:
-    """Returns an input for each argument that can be changed, by its name; the others are only shown. `schema`: of the
-    arguments, for menus.
-    """
+def editable(current: Round) -> dict[str, Input]:
+    """Returns an input for each argument that people may change before accepting, by its name; the others are only shown."""
     found: dict[str, Input] = {}
-    shapes, room = _shapes(schema), _ROOM
-    for place, (name, value) in enumerate(arguments.items()):
+    if current.confirmation is None or not current.confirmation.editable:
+        return found
+    shapes, room = _shapes(current), _ROOM
+    for place, (name, value) in enumerate(current.arguments.items()):
         if len(found) == MOST_FIELDS or (field := _field(place, name, value, shapes.get(name))) is None:
             continue
         room -= field.cost if field.options else json_size((field.label, field.initial))
@@ -335,19 +332,17 @@ def editable(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = No
     return found
 
 
-def read_changes(
-    values: Mapping[str, Any], arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, str]]:
+def read_changes(values: Mapping[str, Any], current: Round) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns what a submitted form changes, and its errors by block_id. An untouched field changes nothing."""
     changed: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    shapes = _shapes(schema)
-    for name, field in editable(arguments, schema).items():
+    shapes = _shapes(current)
+    for name, field in editable(current).items():
         if field.block_id not in values:
             continue
         state = values[field.block_id].get(field.action_id) or {}
         try:
-            if (change := _edited(state, field, arguments[name], shapes.get(name))) is not None:
+            if (change := _edited(state, field, current.arguments[name], shapes.get(name))) is not None:
                 changed[name] = change[0]
         except ValueError as error:
             errors[field.block_id] = str(error)
@@ -363,8 +358,9 @@ def overflows(field: Input) -> bool:
     )
 
 
-def _shapes(schema: Mapping[str, Any] | None) -> dict[str, FormField]:
-    """Returns the fields of a schema of arguments, without choices of which parts are redacted."""
+def _shapes(current: Round) -> dict[str, FormField]:
+    """Returns the fields of the schema of the arguments, without choices of which parts are redacted."""
+    schema = current.confirmation.arguments_schema if current.confirmation else None
     fields = fields_in(schema) if schema else {}
     found = {}
     for name, each in fields.items():

@@ -398,27 +398,6 @@ class Budget:
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(size, texts))
 
-    def fit(
-        self, texts: Sequence[str], grows: Callable[[str], int], *, at_length: Collection[int] = ()
-    ) -> list[str]:
-        """Returns each text or, if it is too long, its beginning and its end, where it often says what to decide.
-
-        Args:
-            texts: each gets what it needs, up to a fair share of the room.
-            grows: how much longer a text may be as shown.
-            at_length: the positions of those that may take any number of rows.
-        """
-        rows = [inert.NO_LIMIT if n in at_length else self.rows for n in range(len(texts))]
-        shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
-        self.left -= sum(map(grows, shown))
-        room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
-        for n, text in enumerate(texts):
-            if size(shown[n]) > room[n]:
-                shown[n] = inert.excerpt(text, room[n], rows[n])
-        self.cut = self.cut or shown != [*texts]
-        self.spend(*shown)
-        return shown
-
     def fold(self, title: str, *texts: str) -> tuple[Fold, ...]:
         """Returns the texts to unfold, or none if they do not fit. A line that goes on in another section keeps its bar."""
         room = SECTION - len(inert.BAR)
@@ -574,6 +553,54 @@ def turning(
     return tuple(
         button(press(to), label, f"{label} {spoken}" if spoken else "", n=n) for label, to, n in found
     )
+
+
+# Slack rolls its newer blocks out in phases: a workspace that does not have one yet refuses the whole message, which
+# `bot.slackapi.Gateway` then sends in the classic blocks that say the same.
+
+
+def _classic_section(text: Block) -> Block:
+    return {"type": "section", "text": text, "expand": True}
+
+
+def _classic_alert(block: Block) -> list[Block]:
+    """Returns an alert's text: a grave one in bold after a sign that screen readers name, a warning in bold."""
+    text, level = block["text"], block["level"]
+    if text["type"] == "mrkdwn" or level not in _BOLD:
+        return [_classic_section(text)]
+    said = f"{SIGN if level == 'error' else ''}{text['text']}"
+    words = {"type": "text", "text": said, "style": {"bold": True}}
+    return [{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [words]}]}]
+
+
+SIGN = "⚠ "  # before what is grave; screen readers name it
+_BOLD = frozenset({"error", "warning"})
+_CLASSIC: dict[str, Callable[[Block], list[Block]]] = {
+    "alert": _classic_alert,
+    "container": lambda _: [],  # what it unfolds is behind View full, too
+}
+NOT_IN_MESSAGES = frozenset({"alert"})
+
+
+def newer(blocks: Iterable[Block]) -> frozenset[str]:
+    """Returns the types of the newer blocks among `blocks`."""
+    return frozenset(block["type"] for block in blocks) & _CLASSIC.keys()
+
+
+def classic(blocks: Iterable[Block], refused: Collection[str] = _CLASSIC.keys()) -> list[Block]:
+    """Returns the blocks, with classic ones in place of those of `refused` types (default: of all newer ones). The first
+    takes over the block_id.
+    """
+    made: list[Block] = []
+    for block in blocks:
+        if block["type"] not in refused:
+            made.append(block)
+            continue
+        own = {"block_id": block["block_id"]} if "block_id" in block else {}
+        for stand_in in _CLASSIC[block["type"]](block):
+            made.append({**stand_in, **own})
+            own = {}
+    return made
 
 
 def check_message(text: str, blocks: Sequence[Block]) -> None:

@@ -41,7 +41,6 @@ from bot.views.blockkit import (
     Draft,
     Header,
     Part,
-    Rich,
     Section,
     Select,
     Style,
@@ -57,12 +56,11 @@ from bot.views.blockkit import (
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words
 from bot.views.locale import directed
-from bot.views.markdown import attributed, barred, blocks, growth, plain
+from bot.views.markdown import Quote, fit, plain
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ACTION,
     ASK_AGAIN,
-    CONSEQUENCE,
     CONTEXT,
     DETAILS,
     HOW_TO_COMMENT,
@@ -72,31 +70,16 @@ from bot.views.wording import (
     SUMMARY,
     ShownRound,
     Verbosity,
-    accepted_before,
-    action_words,
-    brief_words,
+    action_of,
     capital,
-    change_heading,
-    closed_by,
-    closed_words,
-    consequence_words,
+    consequence_of,
     dated,
     decided_words,
-    default_words,
-    escalation_reason,
-    extra_label,
-    extra_words,
-    holder_words,
-    instead_words,
-    people_words,
-    reason_hides,
+    extras_of,
     reminder_words,
-    reply_words,
     risk_words,
     round_of,
-    said_of,
     stakes_alerts,
-    too_few_words,
     until_words,
     words,
 )
@@ -208,7 +191,7 @@ def _open_draft(
 
 def pointer_of(shown: ShownRound, pointer: str = POINTER) -> str:
     """Returns where the whole of an open question is. Arguments would fill the thread; View full shows them."""
-    return SHORTENED if shown.current.confirmation else pointer
+    return SHORTENED if shown.wanted else pointer
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
@@ -227,34 +210,31 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
     shown = round_of(directed(record), round)
 
     def build(budget: Budget) -> tuple[Part, ...]:
-        (question,) = budget.fit([attributed(words(shown.question))], growth)
-        return sections(plain_text(shown, question))
+        (question,) = fit(budget, [Quote(Quote(words(shown.question)).aloud)])
+        return sections(plain_text(shown, question.text))
 
     return drafted("plain", build, asked=shown.asked)
 
 
 def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_of: str | None = None) -> Card:
     """Returns a card that takes an answer. `instead_of`: the channel in which it could not be posted."""
-    wanted = shown.current.confirmation
+    wanted = shown.wanted
     if budget.is_endless and verbosity == "terse":
         verbosity = "normal"
     terse, small = verbosity == "terse", budget.most(_SMALL)
-    default = "" if terse and wanted is None else default_words(shown.current, small)
-    people = live_words(people_words(shown.current))
+    default = "" if terse and wanted is None else shown.default_words(small)
+    people = live_words(shown.people_words)
     until = until_words(shown.asked.expires_at)
     facts = (*people, until, *_reminded(shown), *plain_words(default, producer_words(shown)))
     alert = tuple(_alerts(shown, instead_of, small))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, small)}"),)
     budget.spend(*(part.text for part in (*facts, *alert, *topic)), shown.agent, shown.target)
-    budget.spend(ACCEPT_SHOWS_ALL if wanted else "", _hint(shown, is_whole=True))
+    budget.spend(ACCEPT_SHOWS_ALL if wanted else "", _hint(shown))
     selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
     budget.spend(*(option for select in selects for option, _ in select.options))
     said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
-    budget.cut |= _cuts_default(shown) or reason_hides(shown, _SMALL)
-    if wanted and budget.cut:
-        hint = ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)
-    else:
-        hint = "" if terse else _hint(shown, is_whole=True)
+    budget.cut |= _cuts_default(shown) or shown.reason_hides(_SMALL)
+    opens = ACCEPT_SHOWS_ALL if wanted and budget.cut and "accept" in wanted.allowed else ""
     return replace(
         said,
         alert=alert,
@@ -262,7 +242,7 @@ def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_o
         facts=facts,
         buttons=_buttons(shown, cut=budget.cut),
         selects=selects,
-        hint=plain_words(hint),
+        hint=plain_words(opens if terse else _hint(shown, opens)),
     )
 
 
@@ -271,18 +251,14 @@ def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
     terse = verbosity == "terse"
     listed = not uses_buttons(shown) or bool(shown.described)
     form = shown.asked.form
-    context = "" if terse else shown.context
-    question, context, detail, choices = budget.fit(
-        [
-            words(shown.question),
-            context,
-            _detail(shown, verbosity),
-            shown.numbered or (form_words(form, brief=True) if form else ""),
-        ],
-        growth,
-        at_length=(3,),
+    said = (
+        words(shown.question),
+        "" if terse else shown.context,
+        _detail(shown, verbosity),
+        shown.numbered or (form_words(form, brief=True) if form else ""),
     )
-    has_control = _has_control(shown)
+    question, context, detail, offered = fit(budget, list(map(Quote, said)), at_length=(3,))
+    choices, has_control = offered.text, _has_control(shown)
     are_cut = inert.size(choices) < inert.size(shown.numbered) or not has_control
     if shown.labels and are_cut and not budget.is_endless:
         choices = _clipped_choices(shown, inert.size(choices))
@@ -291,57 +267,53 @@ def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
         or not has_control
         or (form is not None and form_words(form, brief=True) != form_words(form))
     )
-    asked = barred(f"{CHOICES}{choices}", label=CHOICES) if shown.labels else barred(choices)
-    is_cut = context != shown.context and not terse
-    whole = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if is_cut else ""
-    given = (f"{CONTEXT}{context}" if context else "", f"{DETAILS}{detail}" if detail else "")
+    asked = Quote(choices, CHOICES if shown.labels else "", is_data=True).parts
+    is_cut = context.text != shown.context and not terse
+    whole = Quote(shown.context, CONTEXT).aloud if is_cut else ""
+    given = [
+        replace(each, label=label) for each, label in ((context, CONTEXT), (detail, DETAILS)) if each.text
+    ]
     return Card(
         heading=_heading(shown),
-        question=blocks(question),
+        question=question.parts,
         choices=asked if listed else tuple(only_aloud(part.aloud) for part in asked),
-        context=(
-            *(part for each in given for part in blocks(each, label=extra_label(each))),
-            *budget.fold(CONTEXT_IN_FULL, whole),
-        ),
+        context=(*(part for each in given for part in each.parts), *budget.fold(CONTEXT_IN_FULL, whole)),
     )
 
 
 def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
     """An action and its consequence. The stakes are always shown in full, whatever else is cut."""
-    terse, extra = verbosity == "terse", extra_words(wanted)
+    terse, extra = verbosity == "terse", extras_of(wanted)
     stakes, again = stakes_alerts(wanted), _dialog(shown, wanted)
     budget.spend(*(each.words.text for each in stakes), *LABELS.values())
     if again is not None:
         budget.spend(again.title, again.text, again.confirm, again.deny)
     with_what = argument_pieces(shown.current.arguments)
-    heading = change_heading(shown.current)
+    heading = shown.change_heading
     budget.spend(heading, *(each.title for each in with_what))
     budget.cut |= bool(terse and extra) or not shows_originals(shown.current)
     detail = _detail(shown, verbosity)
-    besides = [*(() if terse else extra), *([f"{SUMMARY}{detail}"] if detail else ())]
-    parts = (
-        action_words(wanted),
-        consequence_words(wanted),
-        "\n".join(change_words(shown.current)),
+    besides = [*(() if terse else extra), *([Quote(detail, SUMMARY, exact=True)] if detail else ())]
+    quotes = (
+        action_of(wanted),
+        consequence_of(wanted),
+        Quote("\n".join(change_words(shown.current)), is_data=True),
         *besides,
-        *(each.text for each in with_what),
+        *(Quote(each.text) for each in with_what),
     )
-    action, consequence, changes, *texts = budget.fit(parts, growth)
-    besides, texts = texts[: len(besides)], texts[len(besides) :]
-    shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
-    said: list[Part] = [
-        *action_parts(action, consequence),
-        *argument_parts(shorter),
-    ]
+    action, consequence, changes, *rest = fit(budget, quotes)
+    besides, texts = rest[: len(besides)], rest[len(besides) :]
+    shorter = [replace(each, text=cut.text) for each, cut in zip(with_what, texts, strict=True)]
+    said: list[Part] = [*action.parts, *consequence.parts, *argument_parts(shorter)]
     if any(each.text != whole.text for each, whole in zip(shorter, with_what, strict=True)):
-        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(shown.current.arguments)[1:])
+        said += budget.fold(ARGUMENTS_IN_FULL, *argument_texts(shown.current.arguments))
     if heading:
-        said += [Context(live_words(heading)), *barred(changes)]
+        said += [Context(live_words(heading)), *changes.parts]
     return Card(
         heading=_heading(shown),
         stakes=stakes,
         question=tuple(said),
-        context=extra_parts(besides),
+        context=tuple(part for each in besides for part in each.parts),
     )
 
 
@@ -355,11 +327,11 @@ def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:
     facts: list[Words] = []
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
-    facts += live_words(accepted_before(shown.current), change_heading(shown.current).rstrip(":"))
-    facts += plain_words(reply_words(shown.current))
+    facts += live_words(shown.accepted_before, shown.change_heading.rstrip(":"))
+    facts += plain_words(shown.reply_words)
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
-        facts.append(Words(closed_words(shown, _SMALL)))
-    if who := closed_by(shown, 256):
+        facts.append(Words(shown.why_closed(_SMALL)))
+    if who := shown.closed_by(256):
         facts.append(Words(f"By {who.text}", who.live))
     return (*facts, *plain_words(producer_words(shown)))
 
@@ -369,7 +341,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     left out; of an approval with a receipt also with Verify, which otherwise is behind View full. None if it does not fit a
     line.
     """
-    wanted, decided = shown.current.confirmation, shown.decided is not None
+    wanted, decided = shown.wanted, shown.decided is not None
     arguments = shown.current.arguments
     action = (
         plain(words(shown.question))
@@ -385,7 +357,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
         again,
         *(inert.quoted(each) for each in said if each),
         _risk(shown).removesuffix("."),
-        f"{REASON}{inert.quoted(reason, _LINE)}" if (reason := _reason(shown).removeprefix(REASON)) else "",
+        f"{REASON}{inert.quoted(shown.reason, _LINE)}" if decided and shown.reason else "",
     )
     facts = [each.mrkdwn for each in _closing_facts(shown)]
     verify = verify_button(shown) if decided and wanted is not None and facts else ()
@@ -395,7 +367,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
         decided
         or said != [*whole]
         or len(arguments) > 1
-        or any((shown.context, wanted and extra_words(wanted), shown.consent.edits))
+        or any((shown.context, wanted and extras_of(wanted), shown.consent.edits))
         or _cuts_default(shown)
     )
     if inert.size(line) > SECTION:
@@ -410,26 +382,25 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
     """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
     Its only controls are View full, if it was decided or something is cut, and beside it Verify, if it has a receipt.
     """
-    decided, facts, title = shown.decided, _closing_facts(shown), _title(shown)
-    wanted = shown.current.confirmation
+    is_decided, facts, title = shown.decided is not None, _closing_facts(shown), _title(shown)
+    wanted, has_form = shown.wanted, shown.asked.form is not None
     budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
-    # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
-    answer = _answer(shown, title)
-    answer_is = _ANSWER_IS if shown.asked.form is None else _FORM_IS
-    answer = answer.replace(_ANSWER_IS, answer_is, 1)
-    whole = (action_words(wanted), consequence_words(wanted)) if wanted else (words(shown.question), "")
-    changes = changed_in_all(shown.current) if decided is not None else ""
-    with_what = (
-        main_argument(shown.current.arguments, _LINE) if wanted is not None and decided is not None else ""
+    changes = changed_in_all(shown.current) if is_decided else ""
+    with_what = main_argument(shown.current.arguments, _LINE) if wanted and is_decided else ""
+    quotes = (
+        action_of(wanted) if wanted else Quote(words(shown.question)),
+        consequence_of(wanted) if wanted else Quote(""),
+        Quote(with_what, is_data=True),
+        _answer(shown, title),
+        Quote(changes, CHANGED, is_data=True),
+        Quote(shown.reason if is_decided else "", REASON, is_data=True),
     )
-    question, consequence, with_what, answer, changes, reason = budget.fit(
-        [*whole, with_what, answer, changes, _reason(shown)],
-        growth,
-        at_length=() if shown.asked.form is None else (3,),
+    # A form's answer has a line per field: it is cut only for its length.
+    question, consequence, argument, answer, change, reason = fit(
+        budget, quotes, at_length=(3,) if has_form else ()
     )
-    budget.cut |= decided is None and shown.current.closed == "expired" and _cuts_default(shown)
+    budget.cut |= not is_decided and shown.current.closed == "expired" and _cuts_default(shown)
     full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    said = action_parts(question, consequence) if wanted else blocks(question)
     risk = sections(_risk(shown))
     above: tuple[Section, ...] = ()
     if title and verify:  # beside a text, as View full: it only shows more
@@ -441,12 +412,8 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
     return Card(
         heading=_heading(shown),
         decided=(Section(Words(title, live=True), full),) if title else (),
-        question=(*above, *said, *barred(with_what), *risk),
-        below=(
-            *blocks(answer, label=answer_is),
-            *barred(changes, label=f"{CHANGED}\n"),
-            *barred(reason, label=REASON),
-        ),
+        question=(*above, *question.parts, *consequence.parts, *argument.parts, *risk),
+        below=(*answer.parts, *change.parts, *reason.parts),
         facts=facts,
         buttons=(full, *verify) if budget.cut and not title else (),
     )
@@ -459,21 +426,19 @@ def _title(shown: ShownRound) -> str:
 
 def _risk(shown: ShownRound) -> str:
     """Returns how grave what was decided is, and whether it can be undone; empty for a question, or without a decision."""
-    wanted = shown.current.confirmation if shown.decided is not None else None
+    wanted = shown.wanted if shown.decided is not None else None
     return risk_words(wanted) if wanted is not None else ""
 
 
-def _reason(shown: ShownRound) -> str:
-    return shown.reason if shown.decided is not None else ""
-
-
-def _answer(shown: ShownRound, title: str) -> str:
-    """Returns a question's answer, unless `title` has all of it, as it was given."""
+def _answer(shown: ShownRound, title: str) -> Quote:
+    """Returns a question's answer, blank if `title` has all of it, as it was given."""
     decided = shown.decided
     if decided is None or decided.outcome != "answered":
-        return ""
+        return Quote("")
     whole = dated(inert.fallback(decided.answer, inert.NO_LIMIT), decided)
-    return "" if f"“{whole}”" in title else f"{_ANSWER_IS}{decided.answer}"
+    if f"“{whole}”" in title:
+        return Quote("")
+    return Quote(decided.answer, _ANSWER_IS if shown.asked.form is None else _FORM_IS)
 
 
 def uses_buttons(shown: ShownRound) -> bool:
@@ -517,7 +482,7 @@ def _has_control(shown: ShownRound) -> bool:
 
 
 def _buttons(shown: ShownRound, *, cut: bool) -> tuple[Button, ...]:
-    record, number, wanted = shown.record, shown.number, shown.current.confirmation
+    record, number, wanted = shown.record, shown.number, shown.wanted
     found: list[Button] = []
     if uses_buttons(shown):
         found += [
@@ -584,7 +549,7 @@ def _dialog(shown: ShownRound, wanted: Confirmation) -> Dialog | None:
     if "\n" in wanted.action.strip() or inert.size("\n".join(said)) > CONFIRM_TEXT:
         return None
     command = main_argument(shown.current.arguments, inert.NO_LIMIT, only_code=True)
-    for more in (command, said_of(wanted)[1]):
+    for more in (command, consequence_of(wanted).aloud):
         if more and "\n" not in more and inert.size("\n".join([*said, more])) <= CONFIRM_TEXT:
             said.append(more)
     return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)
@@ -633,9 +598,9 @@ def _heading(shown: ShownRound) -> str:
 
 
 def _alerts(shown: ShownRound, instead_of: str | None, limit: int) -> Iterable[Words]:
-    yield from plain_words(escalation_reason(shown, limit), too_few_words(shown.current))
-    yield from live_words(holder_words(shown))
-    yield from plain_words(*instead_words(shown, limit))
+    yield from plain_words(shown.escalation_reason(limit), shown.too_few_words)
+    yield from live_words(shown.holder)
+    yield from plain_words(*shown.instead_words(limit))
     if instead_of and inert.is_channel(instead_of):
         yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
@@ -650,65 +615,25 @@ def _cuts_default(shown: ShownRound) -> bool:
     return inert.size(answers.default_label(shown.asked)) > _SMALL
 
 
-def _hint(shown: ShownRound, *, is_whole: bool) -> str:
-    hint, first = _how(shown, is_whole=is_whole), _accept_shows_all(shown, is_whole=is_whole)
-    if hint and answers.takes_words(shown.asked):
-        hint = f"Or in this thread: {hint[0].lower()}{hint[1:]}"
-    return " ".join(filter(None, (first, hint, HOW_TO_COMMENT)))
-
-
-def _accept_shows_all(shown: ShownRound, *, is_whole: bool) -> str:
-    wanted = shown.current.confirmation
-    return ACCEPT_SHOWS_ALL if wanted and not is_whole and "accept" in wanted.allowed else ""
-
-
-def _how(shown: ShownRound, *, is_whole: bool) -> str:
-    """Returns how to answer in words. That a form also takes JSON is only said after an unreadable reply. A card that
-    is not whole cannot be accepted in words.
+def _hint(shown: ShownRound, before: str = "") -> str:
+    """Returns how to answer in words, and how to comment, after `before`: that the card is not whole, and so cannot be accepted
+    in words. That a form also takes JSON is only said after an unreadable reply.
     """
-    asked = shown.asked
-    if not answers.takes_words(asked):
-        return f"Click {ANSWER} to fill in the form."
-    wanted = shown.current.confirmation
-    if wanted is not None and _accept_shows_all(shown, is_whole=is_whole):
-        if "reject" not in wanted.allowed:
-            return ""
+    asked, wanted = shown.asked, shown.wanted
+    if before and wanted is not None:
         asked = asked.copied(wanted=wanted.copied(allowed_replies=("reject",)))
-    return answers.hint(asked)
+    how = answers.hint(asked) if not before or (wanted and "reject" in wanted.allowed) else ""
+    if not answers.takes_words(shown.asked):
+        how = f"Click {ANSWER} to fill in the form."
+    elif how:
+        how = f"Or in this thread: {how[0].lower()}{how[1:]}"
+    return " ".join(filter(None, (before, how, HOW_TO_COMMENT)))
 
 
 def plain_text(shown: ShownRound, question: str) -> str:
     """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer."""
-    standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _SMALL)
+    standing = answers.hint(shown.asked) if shown.stage == "open" else shown.why_closed(_SMALL)
     return "\n".join(filter(None, (f"{_heading(shown)}:", question, standing)))
-
-
-def action_parts(action: str, consequence: str) -> tuple[Section | Rich, ...]:
-    """Returns `action_words` and `consequence_words`, or the beginnings of them, as formatted."""
-    return (
-        *blocks(action, label=ACTION, exact=True),
-        *blocks(consequence, label=CONSEQUENCE, exact=True),
-    )
-
-
-def brief_parts(shown: ShownRound, limit: int) -> tuple[Rich, ...]:
-    """Returns `brief_words` as formatted."""
-    if shown.current.confirmation is not None:
-        return barred(brief_words(shown, limit))
-    return blocks(inert.clip(words(shown.question), limit))
-
-
-def extra_parts(said: Iterable[str]) -> tuple[Rich, ...]:
-    """Returns `extra_words`, or the beginnings of them, as formatted; data is not."""
-    return tuple(
-        part
-        for each in said
-        for part in (
-            barred(each, label=DETAILS)
-            if each.startswith(DETAILS)
-            else blocks(each, label=extra_label(each), exact=True)
-        )
-    )
 
 
 def producer_words(shown: ShownRound) -> str:

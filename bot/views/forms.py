@@ -49,9 +49,8 @@ from bot.views.blockkit import (
 )
 from bot.views.card import (
     CANCEL,
+    CHOICES,
     MENU_OPTIONS,
-    action_parts,
-    extra_parts,
     options,
     plain_text,
     producer_words,
@@ -68,7 +67,7 @@ from bot.views.codec import (
 )
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
-from bot.views.markdown import attributed, barred, blocks
+from bot.views.markdown import Quote
 from bot.views.numerals import in_words
 from bot.views.verify import verify_button
 from bot.views.wording import (
@@ -80,19 +79,12 @@ from bot.views.wording import (
     REASON,
     SUMMARY,
     ShownRound,
-    action_words,
+    action_of,
     capital,
-    change_heading,
-    closed_words,
-    consequence_words,
+    consequence_of,
     decided_words,
     default_of,
-    default_words,
-    escalation_words,
-    extra_words,
-    people_words,
-    reply_words,
-    requester_words,
+    extras_of,
     risk_words,
     round_of,
     stakes_alerts,
@@ -125,8 +117,9 @@ NUMERIC_BLOCK = "answer.numeric"
 FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
-_CHOICES, _FIELDS, _ANSWER = "Choices:\n", "Fields:\n", "Answer:\n"
+_FIELDS, _ANSWER = "Fields:\n", "Answer:\n"
 _Shown = Section | Alert | Context | Rich
+_Said = str | Quote | _Shown
 VALUE_ACTION = "value"
 # Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
@@ -164,7 +157,7 @@ class SubmissionErrors(Exception):
 def answer_modal(record: Clarification, locale: str = "") -> View:
     """Returns the modal behind Answer…: the current round's question in full, and its inputs. `locale`: its reader's."""
     shown = round_of(directed(record))
-    asked, wanted = shown.asked, shown.current.confirmation
+    asked, wanted = shown.asked, shown.wanted
     form = asked.form
     kinds = _fields(asked)
     if form:
@@ -173,14 +166,13 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs = _decision_inputs(shown, wanted.allowed, locale)
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
-    fields = tuple(_changeable(shown.current).values())
-    every = _consent_parts(shown, wanted) if wanted else blocks(words(shown.question))
+    fields = tuple(editable(shown.current).values())
+    every = _consent_parts(shown, wanted) if wanted else Quote(words(shown.question)).parts
     if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
-        every += barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
+        every += Quote(shown.numbered, CHOICES, is_data=True).parts
     if form and hides(form, inputs):
-        every += barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
-    if shown.context:
-        every += blocks(f"{CONTEXT}{shown.context}", label=CONTEXT)
+        every += Quote(form_words(form), _FIELDS, is_data=True).parts
+    every += Quote(shown.context, CONTEXT).parts
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     is_whole, more = len(first) == len(every), _MORE
@@ -190,7 +182,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs, fields = _decision_inputs(shown, rest, locale) if rest else (), ()
     facts = () if is_whole else plain_words(more)
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
-    facts += plain_words(default_words(shown.current, 1000))
+    facts += plain_words(shown.default_words(1000))
     guide = _one_of(asked) if len(inputs) > 1 and not wanted and not form else ""
     version = version_of(shown.current) if asked.direct is not None and wanted is not None else ""
     return View(
@@ -208,7 +200,7 @@ def plain_answer_modal(record: Clarification) -> View:
     """Replaces a form that cannot be laid out."""
     shown = round_of(directed(record))
     return message_modal(
-        "Answer", f"Please answer in the thread.\n{plain_text(shown, attributed(words(shown.question)))}"
+        "Answer", f"Please answer in the thread.\n{plain_text(shown, Quote(words(shown.question)).aloud)}"
     )
 
 
@@ -246,7 +238,7 @@ def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
-    wanted = shown.current.confirmation
+    wanted = shown.wanted
     top = stakes_alerts(wanted) if wanted and on.number > 1 else ()
     is_long = sum(map(_cost, on.items[0])) > _IN_SIGHT
     stakes = (risk_words(wanted) if wanted and is_long else "") if is_last else _LAST_ACCEPTS
@@ -343,10 +335,10 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
     if found == "accept":
         _check_reason(asked, answer)
-    if found != "accept" or not _changeable(record.current):
+    if found != "accept" or not editable(record.current):
         return answer
     check_seen(record, version)
-    changed, errors = read_changes(values, record.current.arguments, _arguments_schema(asked))
+    changed, errors = read_changes(values, record.current)
     if errors or (errors := _misfits(record.current, changed)):
         raise SubmissionErrors(errors)
     return replace(answer, changed=changed) if changed else answer
@@ -356,7 +348,7 @@ def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
     """Returns where edited arguments do not fit the agent's schema: at the field, or at the first one that was edited."""
     if not changed:
         return {}
-    blocks = {name: each.block_id for name, each in _changeable(current).items()}
+    blocks = {name: each.block_id for name, each in editable(current).items()}
     edited = blocks[next(iter(changed))]
     try:
         problems = edit_problems(current, changed)
@@ -367,10 +359,6 @@ def _misfits(current: Round, changed: Mapping[str, Any]) -> dict[str, str]:
         block = blocks.get(str(each.path[0]), edited) if each.path else edited
         errors.setdefault(block, inert.plain(each.sentence))
     return errors
-
-
-def _arguments_schema(asked: Question) -> dict[str, Any] | None:
-    return asked.confirmation.arguments_schema if asked.confirmation else None
 
 
 def read_accept(values: Mapping[str, Any], record: Clarification) -> Answer:
@@ -391,12 +379,6 @@ def _check_reason(asked: Question, answer: Answer) -> None:
         check_reason(asked, answer.rationale)
     except ReasonWanted as error:
         raise SubmissionErrors({RATIONALE_BLOCK: _REASON_TOO_SHORT}) from error
-
-
-def _changeable(current: Round) -> dict[str, Input]:
-    """Returns the fields in which a person may edit arguments before accepting."""
-    wanted = current.confirmation
-    return editable(current.arguments, wanted.arguments_schema) if wanted and wanted.editable else {}
 
 
 def _read(block: str, said: list[str], asked: Question) -> Answer:
@@ -425,22 +407,23 @@ def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
 
 def _consent_parts(shown: ShownRound, wanted: Confirmation) -> tuple[_Shown, ...]:
     """Returns what is to be accepted, without the arguments that an input shows in full."""
-    fields = _changeable(shown.current)
+    fields = editable(shown.current)
     left = {
         name: each
         for name, each in shown.current.arguments.items()
         if name not in fields or overflows(fields[name])
     }
-    heading = change_heading(shown.current)
-    people = live_words(people_words(shown.current), heading)
+    heading = shown.change_heading
+    people = live_words(shown.people_words, heading)
     return (
         *stakes_alerts(wanted),
-        *action_parts(action_words(wanted), consequence_words(wanted)),
+        *action_of(wanted).parts,
+        *consequence_of(wanted).parts,
         *argument_parts(argument_pieces(left)),
         *sections(_HIDDEN if _hides(shown.asked, left) else ""),
-        *extra_parts(extra_words(wanted)),
+        *(part for each in extras_of(wanted) for part in each.parts),
         *((Context(people),) if people else ()),
-        *barred("\n".join(change_words(shown.current))),
+        *Quote("\n".join(change_words(shown.current)), is_data=True).parts,
         *(() if shows_originals(shown.current) else _originals(shown.asked)),
     )
 
@@ -452,19 +435,19 @@ def _hides(asked: Question, arguments: Mapping[str, Any]) -> bool:
     return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
 
-def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[str | _Shown]:
+def _whole_consent(shown: ShownRound, wanted: Confirmation) -> Iterator[_Said]:
     """Yields everything: the arguments as they are, each change, and as the agent sent them."""
     asked, decided = shown.asked, shown.decided
-    yield from action_parts(action_words(wanted), consequence_words(wanted))
+    yield from (action_of(wanted), consequence_of(wanted))
     if shown.consent.edits:
         approved = decided is not None and decided.outcome == "approved"
         yield "The arguments as approved:" if approved else "The arguments as edited:"
     yield from argument_parts(argument_pieces(shown.current.arguments))
-    yield from extra_parts(extra_words(wanted))
+    yield from extras_of(wanted)
     for number, edit in enumerate(shown.consent.edits or (), 1):
         until = round_with(shown.current, edits=(shown.consent.edits or ())[:number])
         yield _by("Edited by", edit, ":")
-        yield from barred("\n".join(change_words(until)))
+        yield Quote("\n".join(change_words(until)), is_data=True)
     yield from _originals(asked) if shown.consent.edits else ()
     for each in shown.consent.lapsed or ():
         yield _by("No longer counts: approved by", each, "")
@@ -486,84 +469,84 @@ def _by(did: str, what: Approval | Edit, end: str) -> Section:
     return Section(Words(f"{did} {who}, {inert.date(what.at)}{end}", live=True))
 
 
-def _laid_out(every: Iterable[str | _Shown]) -> list[tuple[_Shown, ...]]:
-    """Splits texts into pages; nothing is left out. One that does not fit a section has a bar, as all of it is not ours."""
-    parts = ((each,) if not isinstance(each, str) else _said(each) for each in every)
-    return list(_pages(tuple(part for each in parts for part in each)))
+def _laid_out(every: Iterable[_Said]) -> list[tuple[_Shown, ...]]:
+    """Splits texts into pages; nothing is left out."""
+    return list(_pages(tuple(part for each in every for part in _parts(each))))
 
 
-def _said(text: str) -> tuple[_Shown, ...]:
-    return sections(text) if inert.size(text) <= SECTION else barred(text)
+def _parts(said: _Said) -> tuple[_Shown, ...]:
+    """Returns what shows it. A text that does not fit a section has a bar, as all of it is not ours."""
+    if isinstance(said, str):
+        return sections(said) if inert.size(said) <= SECTION else Quote(said, is_data=True).parts
+    return said.parts if isinstance(said, Quote) else (said,)
 
 
-def _asked(shown: ShownRound) -> Iterator[str | _Shown]:
+def _asked(shown: ShownRound) -> Iterator[_Said]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
-    yield from stakes_alerts(shown.current.confirmation) if shown.current.confirmation else ()
+    yield from stakes_alerts(shown.wanted) if shown.wanted else ()
     yield " · ".join(filter(None, (shown.agent, producer_words(shown), f"{shown.id}{again}")))
-    if shown.current.confirmation:
-        yield from _whole_consent(shown, shown.current.confirmation)
+    if shown.wanted:
+        yield from _whole_consent(shown, shown.wanted)
     else:
-        yield from blocks(words(shown.question))
-    if shown.labels:
-        yield from barred(f"{_CHOICES}{shown.numbered}", label=_CHOICES)
+        yield Quote(words(shown.question))
+    yield Quote(shown.numbered, CHOICES, is_data=True)
     if form:
-        yield from barred(f"{_FIELDS}{form_words(form)}", label=_FIELDS)
+        yield Quote(form_words(form), _FIELDS, is_data=True)
     if asked.context:
-        yield from blocks(f"{CONTEXT}{words(asked.context)}", label=CONTEXT)
+        yield Quote(words(asked.context), CONTEXT)
     if asked.summary_detailed:
-        heading = SUMMARY if shown.current.confirmation else DETAILS
-        yield from blocks(f"{heading}{words(asked.summary_detailed)}", label=heading)
+        yield Quote(words(asked.summary_detailed), SUMMARY if shown.wanted else DETAILS)
     yield from _around(shown)
 
 
-def _around(shown: ShownRound) -> Iterator[str | _Shown]:
+def _around(shown: ShownRound) -> Iterator[_Said]:
     """Yields the topic, who may not approve, what happens without an answer, and why it was escalated."""
     asked = shown.asked
     if shown.topic:
         yield f"Topic: {inert.quoted(shown.topic)}"
-    if said := requester_words(asked):
+    if said := shown.requester_words():
         yield Section(Words(said, live=True))
     if default := default_of(shown.asked):
-        yield from blocks(f"{DEFAULT}{default}", label=DEFAULT)
+        yield Quote(default, DEFAULT)
     elif asked.default_response is not None or shown.stage == "open":
-        yield default_words(shown.current, inert.NO_LIMIT)
+        yield shown.default_words(inert.NO_LIMIT)
     if asked.expires_at and shown.stage == "open":
         yield Section(until_words(asked.expires_at))
-    escalation, _, sides = escalation_words(shown, SECTION).partition("\n")
+    escalation, _, sides = shown.escalation_words(SECTION).partition("\n")
     yield escalation
-    yield from barred(sides)
+    yield Quote(sides, is_data=True)
 
 
-def _decision(shown: ShownRound) -> Iterator[str | _Shown]:
+def _decision(shown: ShownRound) -> Iterator[_Said]:
     """Yields how it was decided, by whom and why; nothing if it was not."""
     if (decided := shown.decided) is None:
         return
     when = f", {inert.date(shown.answered_at)}" if shown.answered_at else ""
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     if decided.outcome == "answered":
-        yield from blocks(f"{_ANSWER}{decided.answer}", label=_ANSWER)
-    yield from barred(shown.reason, label=REASON)
+        yield Quote(decided.answer, _ANSWER)
+    yield Quote(shown.reason, REASON, is_data=True)
 
 
-def _standing(shown: ShownRound) -> Iterator[str | _Shown]:
+def _standing(shown: ShownRound) -> Iterator[_Said]:
     """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
-        yield reply_words(shown.current)
+        yield shown.reply_words
     if shown.stage == "closed":
-        yield closed_words(shown, inert.NO_LIMIT)
+        yield shown.why_closed(inert.NO_LIMIT)
     yield from _history(shown)
 
 
-def _history(shown: ShownRound) -> Iterator[str | _Shown]:
+def _history(shown: ShownRound) -> Iterator[_Said]:
     thread = shown.record.thread
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
             by = f"{entry.type} · {inert.escape(inert.as_value(entry.from_, 256) or inert.BLANK)}"
             yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
-            yield from blocks(words(entry.body))
+            yield Quote(words(entry.body))
 
 
 def _pages(

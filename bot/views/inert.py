@@ -66,6 +66,7 @@ _LIKE_VALUES = frozenset(
 )
 _LIKE_NUMBER = re.compile(r"[+-]?(?:\d[\d,_]*)?(?:\.\d*)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _HEAD_AND_TAIL = 60  # characters; a shorter text has no tail
+_ROW = 90  # characters of a row on a screen
 _MARKED = 50  # characters for saying how much is left out
 _CLUSTER = regex.compile(r"\X")  # one visible character (UAX #29)
 _LONGEST_CLUSTER = 64
@@ -248,23 +249,22 @@ def clip_escaped(text: str, limit: int) -> str:
     return _ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
-def excerpt(text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90) -> str:
+def excerpt(text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT) -> str:
     """Returns `text` or, if it is too long, its beginning and end with the size of the gap.
 
     Args:
         text: plain.
         limit: of its size.
         rows: that it should take on a screen, about.
-        width: of that screen, in characters.
     """
-    if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # hiding a few rows saves nothing
+    if size(text) <= limit and sum(_rows(text)) <= rows + rows // 2:  # hiding a few rows saves nothing
         return text
     if limit < _HEAD_AND_TAIL + _MARKED:
         return clip(text, limit)
-    room = min(limit, rows * width + _MARKED) - _MARKED
+    room = min(limit, rows * _ROW + _MARKED) - _MARKED
     while True:
-        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width).rstrip()
-        tail = text[len(text) - len(_last_rows(_suffix(text, room // 3), rows // 3, width)) :]
+        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3).rstrip()
+        tail = text[len(text) - len(_last_rows(_suffix(text, room // 3), rows // 3)) :]
         hidden = text[len(head) : len(text) - len(tail)]
         begun = _begun(text, len(text) - len(tail))
         shown = f"{isolate(head)}\n{_left_out(hidden)}\n{begun}{isolate(tail)}"
@@ -525,27 +525,27 @@ def _suffix(text: str, limit: int) -> str:
     return text[at:]
 
 
-def _rows(text: str, width: int) -> list[int]:
+def _rows(text: str) -> list[int]:
     """Returns how many rows of a screen each line takes."""
-    return [max(1, math.ceil(size(line) / width)) for line in text.split("\n")]
+    return [max(1, math.ceil(size(line) / _ROW)) for line in text.split("\n")]
 
 
-def _first_rows(text: str, rows: int, width: int) -> str:
+def _first_rows(text: str, rows: int) -> str:
     """Returns the first lines that fill `rows`; the last one may be cut."""
     head = ""
-    for line, need in zip(text.split("\n"), _rows(text, width), strict=True):
+    for line, need in zip(text.split("\n"), _rows(text), strict=True):
         if need > rows:
-            return head + _whole_words(line, rows * width)
+            return head + _whole_words(line, rows * _ROW)
         head, rows = f"{head}{line}\n", rows - need
     return head.removesuffix("\n")
 
 
-def _last_rows(text: str, rows: int, width: int) -> str:
+def _last_rows(text: str, rows: int) -> str:
     """Returns the last lines that fill `rows`; the first one may be cut."""
     tail: list[str] = []
-    for line, need in zip(reversed(text.split("\n")), reversed(_rows(text, width)), strict=True):
+    for line, need in zip(reversed(text.split("\n")), reversed(_rows(text)), strict=True):
         if need > rows:
-            end = _suffix(line, rows * width)
+            end = _suffix(line, rows * _ROW)
             _, space, rest = end[:20].partition(" ")
             tail += [rest + end[20:] if space else end] if rows else []
             break

@@ -44,10 +44,8 @@ from bot.views.wording import (
     TAMPERED,
     ShownRound,
     asked_words,
-    closed_words,
     decided_plainly,
     decided_words,
-    holder_words,
     listed_words,
     name_of,
     reminder_words,
@@ -176,7 +174,7 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     """Returns the row of a round. `is_tampered`: it does not agree with its receipt."""
     record = shown.record
     is_open = shown.stage == "open"
-    shortened = plain if shown.current.confirmation is None else asked_words
+    shortened = plain if shown.wanted is None else asked_words
     if is_tampered:
         state = TAMPERED
     elif record.status == "escalated" and is_open:
@@ -186,7 +184,7 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     elif is_open:
         state = "reminded" if shown.attention.nudges else "open"
     else:
-        state = "" if shown.decided is not None else closed_words(shown, _LABEL)
+        state = "" if shown.decided is not None else shown.why_closed(_LABEL)
     return QuestionRow(
         inert.line(record.id),
         shown.agent,
@@ -367,7 +365,7 @@ def _moments(shown: ShownRound) -> Iterable[str]:
     yield f"asked {inert.date(shown.record.asked_last)}"
     if shown.asked.expires_at is not None:
         yield f"until {inert.date(shown.asked.expires_at)}"
-    if held := holder_words(shown):
+    if held := shown.holder:
         yield held
 
 
@@ -379,4 +377,4 @@ def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
 
 
 def _bare(shown: ShownRound, limit: int) -> str:
-    return inert.quoted((plain if shown.current.confirmation is None else asked_words)(shown.question), limit)
+    return inert.quoted((plain if shown.wanted is None else asked_words)(shown.question), limit)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -31,7 +31,7 @@ from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 from bot.views import inert
-from bot.views.blockkit import SECTION, Items, Lines, Rich, RichElement, Run, Runs
+from bot.views.blockkit import SECTION, Budget, Items, Lines, Rich, RichElement, Run, Runs
 
 _log = logging.getLogger("clarify.render")
 _IN_EXACT = [
@@ -78,42 +78,87 @@ _SHORT = 500  # of a text on one line
 _EMPTY = " "  # Slack refuses an empty text
 
 
-def blocks(text: str, *, label: str = "", exact: bool = False) -> tuple[Rich, ...]:
-    """Returns an agent's text as parts of a message: with a bar beside it, and formatted if it has markup. Where only text fits, it
-    stands after its label or in quotation marks if it is a short line, else with a bar before each line.
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """An agent's text, or the beginning of one, after the bot's own `label`, such as `Action: `.
 
-    Args:
-        text: any, also the beginning of one.
-        label: the bot's own words at its beginning, such as `Action: `, if it has them.
-        exact: signs that may be part of a command stay: for text to approve.
+    As parts of a message it has a bar beside it, and is formatted if it has markup. Where only text fits, it stands after its
+    label or in quotation marks if it is a short line, else with a bar before each line.
+
+    `is_data`: nothing in it is markup. `exact`: signs that may be part of a command stay: for text to approve.
     """
-    said = text.removeprefix(label)
-    begin = label if said != text else ""
-    if (gap := _GAP.search(said)) is not None:
-        head = _elements(said[: gap.start()], exact, is_cut=True)
-        tail = said[gap.end() :]
-        rest = _elements(tail, exact, is_prose=len(_FENCE.findall(tail)) % 2 == 0)
-        elements = [*head, Lines((Run(gap[1]),)), *rest]
-    else:
-        is_cut = said.endswith(_CUT)
-        elements = _elements(said.removesuffix(_CUT), exact, is_cut=is_cut)
-        elements += [Lines((Run(_CUT),))] if is_cut else []
-    words = _words(elements, rtl=_RLI in said)
-    if words.endswith(f"\n{_CUT}"):
-        space = " " if said.endswith(f" {_CUT}") else ""
-        words = f"{words.removesuffix(_CUT).rstrip()}{space}{_CUT}"
-    if not begin and "\n" not in words and inert.size(words) <= _SHORT:
-        return _marked_off(begin, elements, inert.quoted(words), is_beside="\n" not in text)
-    return _marked_off(begin, elements, _labelled(begin, words), is_beside="\n" not in text)
+
+    text: str
+    label: str = ""
+    is_data: bool = False
+    exact: bool = False
+
+    @property
+    def whole(self) -> str:
+        """The label and the text; empty without a text."""
+        return f"{self.label}{self.text}" if self.text else ""
+
+    @property
+    def parts(self) -> tuple[Rich, ...]:
+        """It as parts of a message; none if it is blank."""
+        if not self.text:
+            return ()
+        elements, words, is_line = self._as_data() if self.is_data else self._as_markdown()
+        if is_line and not self.label and "\n" not in words and inert.size(words) <= _SHORT:
+            aloud = inert.quoted(words)
+        else:
+            aloud = _labelled(self.label, words)
+        found = rich_parts(_barred(self.label, elements, is_beside="\n" not in self.whole))
+        return tuple(replace(part, aloud="" if n else aloud) for n, part in enumerate(found))
+
+    @property
+    def aloud(self) -> str:
+        """It where only text fits, so that it cannot be taken for the bot's."""
+        return "".join(part.aloud for part in self.parts)
+
+    def shortened(self, whole: str) -> Quote:
+        """Returns this with the beginning, and maybe the end, of its label and text."""
+        text = whole.removeprefix(self.label)
+        return replace(self, text=text, label=self.label if text != whole else "")
+
+    def _as_data(self) -> tuple[list[RichElement], str, bool]:
+        words = inert.plain(self.text)
+        return [Lines((Run(words or _EMPTY),))], words, False
+
+    def _as_markdown(self) -> tuple[list[RichElement], str, bool]:
+        """Returns its elements, the same without markup, and that a short one stands in quotation marks."""
+        text, exact = self.text, self.exact
+        if (gap := _GAP.search(text)) is not None:
+            head = _elements(text[: gap.start()], exact, is_cut=True)
+            tail = text[gap.end() :]
+            rest = _elements(tail, exact, is_prose=len(_FENCE.findall(tail)) % 2 == 0)
+            elements = [*head, Lines((Run(gap[1]),)), *rest]
+        else:
+            is_cut = text.endswith(_CUT)
+            elements = _elements(text.removesuffix(_CUT), exact, is_cut=is_cut)
+            elements += [Lines((Run(_CUT),))] if is_cut else []
+        words = _words(elements, rtl=_RLI in text)
+        if words.endswith(f"\n{_CUT}"):
+            space = " " if text.endswith(f" {_CUT}") else ""
+            words = f"{words.removesuffix(_CUT).rstrip()}{space}{_CUT}"
+        return elements, words, True
 
 
-def barred(text: str, *, label: str = "") -> tuple[Rich, ...]:
-    """Returns text in which nothing is markup, such as data, with a bar beside it. `label` as in `blocks`."""
-    said = text.removeprefix(label)
-    words = inert.plain(said)
-    begin = label if said != text else ""
-    elements = (Lines((Run(words or _EMPTY),)),)
-    return _marked_off(begin, elements, _labelled(begin, words), is_beside="\n" not in text)
+def fit(budget: Budget, quotes: Sequence[Quote], *, at_length: Collection[int] = ()) -> list[Quote]:
+    """Returns each quote or, if it is too long, its beginning and its end, where it often says what to decide. Each gets what it
+    needs, up to a fair share of the room. `at_length`: the positions of those that may take any number of rows.
+    """
+    texts = [each.whole for each in quotes]
+    rows = [inert.NO_LIMIT if n in at_length else budget.rows for n in range(len(texts))]
+    shown = [inert.excerpt(text, rows=most) for text, most in zip(texts, rows, strict=True)]
+    budget.left -= sum(map(_growth, shown))
+    room = inert.shares(list(map(inert.size, shown)), max(budget.left, 10 * len(texts)))
+    for n, text in enumerate(texts):
+        if inert.size(shown[n]) > room[n]:
+            shown[n] = inert.excerpt(text, room[n], rows[n])
+    budget.cut |= shown != texts
+    budget.spend(*shown)
+    return [each.shortened(text) for each, text in zip(quotes, shown, strict=True)]
 
 
 def _labelled(label: str, words: str) -> str:
@@ -121,13 +166,6 @@ def _labelled(label: str, words: str) -> str:
     if label and "\n" not in f"{label}{words}" and inert.size(words) <= _SHORT:
         return f"{label}{words}"
     return "\n".join(filter(None, (label.rstrip(), inert.with_bar(words))))
-
-
-def _marked_off(
-    label: str, elements: Iterable[RichElement], aloud: str, *, is_beside: bool
-) -> tuple[Rich, ...]:
-    found = rich_parts(_barred(label, elements, is_beside=is_beside))
-    return tuple(replace(part, aloud="" if n else aloud) for n, part in enumerate(found))
 
 
 def _words(elements: Iterable[_Element], *, rtl: bool) -> str:
@@ -233,17 +271,12 @@ def _torn(text: str) -> tuple[str, str]:
 
 
 def plain(text: str, *, exact: bool = False) -> str:
-    """Returns an agent's text without markup, inert. `exact` as in `blocks`."""
+    """Returns an agent's text without markup, inert. `exact` as in `Quote`."""
     read = _read(text, exact)
     return _words(read, rtl=_RLI in text) if read is not None else inert.plain(text)
 
 
-def attributed(text: str, *, label: str = "", exact: bool = False) -> str:
-    """Returns the same where only text fits, so that it cannot be taken for the bot's."""
-    return "".join(part.aloud for part in blocks(text, label=label, exact=exact))
-
-
-def growth(text: str) -> int:
+def _growth(text: str) -> int:
     """Returns how much longer a text may become without its markup."""
     return max(0, inert.size(plain(text)) - inert.size(text))
 

@@ -38,10 +38,10 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import brief_parts, shows_whole
+from bot.views.card import shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.markdown import barred, blocks, growth
+from bot.views.markdown import Quote, fit
 from bot.views.page import PageItem, called_words, standing_words
 from bot.views.wording import (
     ACTION,
@@ -50,13 +50,8 @@ from bot.views.wording import (
     DETAILS,
     ID_LIMIT,
     NAME_LIMIT,
-    brief_line,
-    brief_words,
     capital,
-    closed_words,
     decided_words,
-    default_words,
-    missing_words,
     name_of,
     risk_word,
     risk_words,
@@ -70,7 +65,6 @@ from core import aaep, answers
 from core.aaep import Event
 from core.clarification import Clarification
 
-_Notice = tuple[str, Sequence["str | Quote | None"], tuple[Words, ...]]  # heading, texts, facts
 # Characters of a handoff's context; the protocol asks for events of at most 64 KiB.
 CONTEXT_LIMIT = 100_000
 _HEADING = 150
@@ -112,22 +106,6 @@ _ON_ITS_CARD = "Answer on its card: this message does not show all of it."
 _NOT_FORWARDED = "clarify-bot does not forward this: whoever takes it has to pass it on"
 _NO_REASON, _HANDED = "The agent gave no reason.", "Handed over:\n"
 _UNTAKEN = "Unclaimed. Click Take to claim it."
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """An agent's text in a notice, after the bot's own `label`; `is_data`: nothing in it is markup."""
-
-    text: str
-    label: str = ""
-    is_data: bool = False
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        whole = f"{self.label}{self.text}"
-        if self.is_data:
-            return barred(whole, label=self.label)
-        return blocks(whole, label=self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +158,16 @@ def error_notice(event: Event) -> Draft:
 
 def generic_notice(event: Event) -> Draft:
     """Any critical event without a card. It cannot be answered from Slack."""
-    return _notice(*_generic(event))
+    if event.type == aaep.CONFIRMATION:
+        return _confirmation(event)
+    if event.type == aaep.CLARIFICATION:
+        return _broken_clarification(event)
+    summary = _quote(event.summary()) or _quote("\n".join(_first_fields(event.raw)), is_data=True)
+    return _notice(
+        f"{agent_of(event)} reports {_fact(event.type)}",
+        [summary or "The event contains nothing to show."],
+        plain_words(_session(event.session_id)),
+    )
 
 
 def session_notice(event: Event) -> Draft:
@@ -404,11 +391,11 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         owner: the holder, who alone is mentioned.
     """
     shown = round_of(directed(record))
-    wanted = shown.current.confirmation
+    wanted = shown.wanted
     # All questions say what silence does.
-    grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.current)) if wanted else ()
+    grave = (risk_words(wanted), warning_words(wanted), shown.missing_words) if wanted else ()
     stakes = " ".join(filter(None, grave))
-    default = default_words(shown.current, _DEFAULT)
+    default = shown.default_words(_DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     if wanted and not shows_whole(record):
         hint, by_words = _ON_ITS_CARD, False
@@ -420,7 +407,7 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
-        asked=(*brief_parts(shown, _BEGINNING), *sections(stakes)),
+        asked=(*shown.subject(_BEGINNING).parts, *sections(stakes)),
     )
 
 
@@ -437,11 +424,9 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
-    is_data = shown.current.confirmation is not None
-    question = brief_words(shown, _BEGINNING) if is_data else inert.clip(words(shown.question), _BEGINNING)
     return _notice(
         f"Taken over · {name}",
-        [Quote(question, is_data=is_data), theirs],
+        [shown.subject(_BEGINNING), theirs],
         buttons=link_button(OPEN, link),
         alert=(took,),
     )
@@ -464,10 +449,10 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 def nudge_over(record: Clarification, number: int | None) -> Draft:
     """Returns a reminder's text after the round `number` has ended: the outcome, in small print."""
     shown = round_of(directed(record), number)
-    how = Words(closed_words(shown, _BEGINNING))
+    how = Words(shown.why_closed(_BEGINNING))
     if shown.decided is not None:
         how = Words(capital(decided_words(shown.decided)), live=True)
-    asked = f"{shown.agent} {shown.verb} ({shown.id}): {brief_line(shown, _BEGINNING)}"
+    asked = f"{shown.agent} {shown.verb} ({shown.id}): {shown.brief_line(_BEGINNING)}"
     return fixed("nudge", (Context((how, Words(asked))),))
 
 
@@ -491,12 +476,13 @@ def _notice(
 
     def build(budget: Budget) -> tuple[Part, ...]:
         budget.spend(heading, *(part.text for part in (*facts, *alert)))
-        texts = [each.text if isinstance(each, Quote) else each for each in said]
-        fitted = budget.fit(texts, growth, at_length=range(len(texts)))
+        texts = [Quote(each.text if isinstance(each, Quote) else each) for each in said]
         shown = [
             part
-            for each, text in zip(said, fitted, strict=True)
-            for part in (replace(each, text=text).parts if isinstance(each, Quote) else sections(text))
+            for each, cut in zip(said, fit(budget, texts, at_length=range(len(texts))), strict=True)
+            for part in (
+                replace(each, text=cut.text).parts if isinstance(each, Quote) else sections(cut.text)
+            )
         ]
         top = Header(inert.clip(heading, _HEADING))
         return (top, Context(alert), *shown, Context(facts), Actions(buttons))
@@ -534,21 +520,7 @@ def _quote(text: str | None, label: str = "", *, is_data: bool = False) -> Quote
     return Quote(shown, label, is_data) if shown.strip() else None
 
 
-def _generic(event: Event) -> _Notice:
-    """Returns heading, texts and facts of a critical event without a card."""
-    if event.type == aaep.CONFIRMATION:
-        return _confirmation(event)
-    if event.type == aaep.CLARIFICATION:
-        return _broken_clarification(event)
-    summary = _quote(event.summary()) or _quote("\n".join(_first_fields(event.raw)), is_data=True)
-    return (
-        f"{agent_of(event)} reports {_fact(event.type)}",
-        [summary or "The event contains nothing to show."],
-        plain_words(_session(event.session_id)),
-    )
-
-
-def _confirmation(event: Event) -> _Notice:
+def _confirmation(event: Event) -> Draft:
     undo = (event.text("reversibility") or "").strip().casefold()
     undo = "irreversible" if not undo and event.raw.get("irreversible") is True else undo
     risk = (event.text("risk_level") or "").strip().casefold()
@@ -568,10 +540,10 @@ def _confirmation(event: Event) -> _Notice:
         _quote(event.text("consequence"), CONSEQUENCE),
         _quote(extra, DETAILS, is_data=True),
     ]
-    return f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live)
+    return _notice(f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live))
 
 
-def _broken_clarification(event: Event) -> _Notice:
+def _broken_clarification(event: Event) -> Draft:
     listed = outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
     texts = [
         _quote(event.text("question") or event.summary()) or "The agent's question cannot be read.",
@@ -580,7 +552,7 @@ def _broken_clarification(event: Event) -> _Notice:
     ]
     wrong = "; ".join(event.problems) or "it does not match its schema"
     facts = [f"This cannot be answered from Slack: {inert.line(wrong, _FACT)}", _session(event.session_id)]
-    return f"{agent_of(event)} asks", texts, plain_words(*facts)
+    return _notice(f"{agent_of(event)} asks", texts, plain_words(*facts))
 
 
 def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:

@@ -43,23 +43,16 @@ from bot.views.blockkit import (
 from bot.views.card import REST, Card, closed_card, open_card, pointer_of, view_full
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.markdown import attributed, barred, blocks, growth
+from bot.views.markdown import Quote, fit
 from bot.views.wording import (
     CONTEXT,
     ShownRound,
-    brief_line,
-    brief_words,
+    action_of,
     capital,
-    closed_words,
+    consequence_of,
     decided_words,
-    escalation_of,
-    has_one_side,
-    missing_words,
     round_of,
-    said_of,
     stakes_words,
-    too_few_words,
-    until_aloud,
     words,
 )
 from core import answers
@@ -205,10 +198,15 @@ def page_card(content: PageContent) -> Draft:
 def _built(content: PageContent, item: PageItem, budget: Budget) -> tuple[Part, ...]:
     """Returns the parts that fit: of a question, its card with the page's heading and controls."""
     if (shown := content.waiting) is not None:
-        return _question_card(content, item, shown, budget).parts
-    if (shown := content.decided) is not None:
-        return _decided_card(content, item, shown, budget).parts
-    return _item_card(content, item, budget).parts
+        card = _question_card(content, item, shown, budget)
+    elif (shown := content.decided) is not None:
+        card = _decided_card(content, item, shown, budget)
+    else:
+        card = _item_card(content, item, budget)
+    link = link_button(OPEN if item.record else OPEN_OTHER, item.link)
+    return replace(
+        card, heading=heading(content), buttons=(*card.buttons, *link), controls=_controls(content)
+    ).parts
 
 
 def subject(content: PageContent) -> str | None:
@@ -268,8 +266,8 @@ def why_words(item: PageItem) -> str:
     """Returns why on-call is paged: for a question, its escalation with both sides' positions."""
     reason = item.reason
     if item.kind == "escalated" and (shown := item.shown) is not None:
-        said = escalation_of(shown)
-        reason = (said.partition("\n")[0] if has_one_side(shown) else said) or reason
+        said = shown.escalation
+        reason = (said.partition("\n")[0] if shown.has_one_side else said) or reason
     reason, _, sides = inert.plain(reason).strip().partition("\n")
     return "\n".join(
         filter(None, (f"{WHY}{reason}" if reason else "", inert.with_bar(sides) if sides else ""))
@@ -280,7 +278,7 @@ def _why_parts(why: str) -> tuple[Part, ...]:
     """Returns `why_words`, or the beginning of it, as formatted."""
     reason, _, sides = why.partition("\n")
     lines = (each.removeprefix(inert.BAR) for each in sides.split("\n"))
-    return (*sections(reason), *barred("\n".join(lines)))
+    return (*sections(reason), *Quote("\n".join(lines), is_data=True).parts)
 
 
 def left_words(ends: datetime | None, sent_at: datetime) -> str:
@@ -322,7 +320,7 @@ def _asked(item: PageItem) -> str:
     known = item.name if shown is None else f"{item.name} · {shown.agent}"
     room = max(_LEAST_ROW, _ROW - inert.size(known) - 10)  # for what stands around it
     if shown is not None:
-        return f"{known}: {brief_line(shown, room)}"
+        return f"{known}: {shown.brief_line(room)}"
     said = inert.quoted(item.body, room) if item.body.strip() else inert.line(item.reason, room)
     return f"{known}: {said}" if said else known
 
@@ -342,7 +340,7 @@ def _note(item: PageItem) -> str:
 def closing_words(item: PageItem) -> str:
     """Returns how an item ended that was closed without a decision."""
     shown = item.shown
-    return closed_words(shown, _FACT) if shown is not None and shown.stage == "closed" else "Closed"
+    return shown.why_closed(_FACT) if shown is not None and shown.stage == "closed" else "Closed"
 
 
 def standing_words(item: PageItem) -> list[Words]:
@@ -370,20 +368,12 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
 
 def _question_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
     """Returns the question's own card, with the reason for the page and the page's controls."""
-    whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.current)))
+    whole, alert = why_words(item), (*_alert(content), *plain_words(shown.too_few_words))
     why, left = inert.clip(whole, budget.most(_WHY)), left_words(shown.asked.expires_at, content.sent_at)
     budget.cut |= why != whole
     budget.spend(why, left, *(each.text for each in alert))
     card = open_card(shown, "normal", budget)
-    return replace(
-        card,
-        heading=heading(content),
-        alert=alert,
-        below=_why_parts(why),
-        facts=(*card.facts, *plain_words(left)),
-        buttons=(*card.buttons, *link_button(OPEN, item.link)),
-        controls=_controls(content),
-    )
+    return replace(card, alert=alert, below=_why_parts(why), facts=(*card.facts, *plain_words(left)))
 
 
 def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
@@ -392,14 +382,7 @@ def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budge
     why, alert = "" if is_over else inert.clip(why_words(item), _WHY), _alert(content)
     budget.spend(why, *(each.text for each in alert))
     card = closed_card(shown, budget)
-    return replace(
-        card,
-        heading=heading(content),
-        alert=alert,
-        below=(*card.below, *_why_parts(why)),
-        buttons=(*card.buttons, *link_button(OPEN, item.link)),
-        controls=_controls(content),
-    )
+    return replace(card, alert=alert, below=(*card.below, *_why_parts(why)))
 
 
 def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
@@ -408,15 +391,14 @@ def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget.spend(heading(content), *(each.text for each in alert))
     ending = closing_words(item) if record is not None and not record.is_open else ""
-    said, ending, why = budget.fit([_subject_words(item), ending, why], growth, at_length=range(3))
-    cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
+    texts = [_subject(item), Quote(ending), Quote(why)]
+    subject, how, reason = fit(budget, texts, at_length=range(len(texts)))
     return Card(
-        heading=heading(content),
+        heading(content),
         alert=alert,
-        question=(*_subject_parts(item, said), *sections(ending)),
-        below=_why_parts(why),
-        buttons=(*cut, *link_button(OPEN if record else OPEN_OTHER, item.link)),
-        controls=_controls(content),
+        question=(*subject.parts, *sections(how.text)),
+        below=_why_parts(reason.text),
+        buttons=(view_full(record, record.round),) if budget.cut and record is not None else (),
     )
 
 
@@ -470,16 +452,17 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
     """Returns all that is needed to decide; long parts are cut so that none displaces another."""
-    asked, ends = [_subject_aloud(item)], ""
+    asked, ends = [Quote(_subject(item).text).aloud], ""
     if (shown := item.shown) is not None:
-        record, wanted = shown.record, shown.current.confirmation
-        context = attributed(f"{CONTEXT}{shown.context}", label=CONTEXT) if shown.context else ""
+        record, wanted = shown.record, shown.wanted
+        context = Quote(shown.context, CONTEXT).aloud
         with_what = main_argument(shown.current.arguments, _ARGUMENT) if wanted else ""
-        said = said_of(wanted) if wanted else (attributed(words(shown.question)),)
-        asked = ["\n".join(filter(None, (*said, with_what, shown.numbered))), context]
+        quotes = (action_of(wanted), consequence_of(wanted)) if wanted else (Quote(words(shown.question)),)
+        said = (*(each.aloud for each in quotes), with_what, shown.numbered)
+        asked = ["\n".join(filter(None, said)), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
-        until = until_aloud(shown.current, 300, left) if shown.asked.expires_at else ""
-        people = (too_few_words(record.current), missing_words(record.current)) if record.is_open else ()
+        until = shown.until_aloud(300, left) if shown.asked.expires_at else ""
+        people = (shown.too_few_words, shown.missing_words) if record.is_open else ()
         ends = "\n".join(filter(None, (stakes_words(wanted) if wanted else "", *people, until)))
     parts = [part for part in (*asked, why_words(item)) if part]
     budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
@@ -487,19 +470,8 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     return "\n".join(filter(None, (*fitted, ends, _IN_SLACK if fitted != parts else "")))
 
 
-def _subject_words(item: PageItem) -> str:
+def _subject(item: PageItem) -> Quote:
     """Returns its subject, in the words of others."""
-    if (shown := item.shown) is None:
-        return inert.plain(item.body) if item.body.strip() else ""
-    return words(shown.question) if shown.current.confirmation is None else brief_words(shown, inert.NO_LIMIT)
-
-
-def _subject_parts(item: PageItem, said: str) -> tuple[Part, ...]:
-    """Returns the subject, or the beginning of it, as formatted."""
-    is_question = item.shown is not None and item.shown.current.confirmation is None
-    return blocks(said) if is_question else barred(said)
-
-
-def _subject_aloud(item: PageItem) -> str:
-    said = _subject_words(item)
-    return attributed(said) if said else ""
+    if (shown := item.shown) is not None:
+        return shown.subject(inert.NO_LIMIT)
+    return Quote(inert.plain(item.body) if item.body.strip() else "", is_data=True)

@@ -1,4 +1,5 @@
-"""Short sentences for people, mostly shown as ephemerals. Fixed English, friendly and exact.
+"""What the bot tells one person about a click, a command, a modal or a message, and how it reacts to it: short sentences, mostly
+shown as ephemerals. Fixed English, friendly and exact.
 
 Each is mrkdwn, sent with `parse: "none"` and no `link_names`. Only the bot's own mentions and dates are live;
 everything else is escaped and clipped. Pure.
@@ -6,25 +7,40 @@ everything else is escaped and clipped. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from bot.errors import RepliesUnread, SlackError
 from bot.views import inert
 from bot.views.blockkit import RELEASE, TAKE_OVER
 from bot.views.wording import (
     HOW_TO_COMMENT,
     ShownRound,
-    closed_by,
     dated,
     decided_words,
     fallback_words,
-    lapsed_words,
     listed,
-    more_approvals,
     round_of,
 )
 from core import answers
 from core.clarification import HUMAN, Clarification, Question, agent_key
+from core.errors import (
+    AnswerRejected,
+    BadInput,
+    LedgerInDoubt,
+    LedgersAway,
+    LockTimeout,
+    NotCounted,
+    NotFound,
+    Tampered,
+)
+from core.transitions import ArgumentsChanged, NotOpen, Superseded
+
+View = dict[str, Any]
+_log = logging.getLogger("clarify.slack")
 
 BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -80,6 +96,92 @@ ANOTHERS_THREAD = (
     "lists the open questions."
 )
 _QUOTED, _NAME, _WHY = 200, 100, 300
+# The message for an error, and whether something may have been recorded.
+_FIXED: tuple[tuple[type[Exception], str, bool], ...] = (
+    (ArgumentsChanged, ARGUMENTS_CHANGED, True),
+    (Superseded, STALE_CARD, True),
+    (LedgerInDoubt, NOT_SURE, True),
+    (LedgersAway, LEDGERS_AWAY, False),
+    (LockTimeout, BUSY, False),
+    (RepliesUnread, REPLIES_UNREAD, False),
+    (SlackError, PEOPLE_UNKNOWN, False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A message to the person alone, as `blocks` if there are any. Without text, the card shows it."""
+
+    text: str = ""
+    blocks: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """Nothing was recorded, and Slack must not get an acknowledgement. With `busy`, telling the person is enough once
+    the message is known to have arrived.
+    """
+
+    text: str
+    blocks: list[dict[str, Any]] | None = None
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModal:
+    """Shows a modal, or another page of one."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class FieldErrors:
+    """What to correct in a submitted modal: block_id → message."""
+
+    errors: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Their answer is in `record`. The card shows it, but hardly an approval that needs more, so `text` says that.
+
+    `left_out`: without something that they attached, which `text` says, too.
+    """
+
+    record: Clarification
+    left_out: bool = False
+
+    @property
+    def text(self) -> str:
+        if self.left_out:
+            return f"{accepted(self.record)} {LEFT_OUT}"
+        return accepted(self.record) if self.record.is_open else ""
+
+
+Told = Tell | Unrecorded
+Reaction = Told | OpenModal | FieldErrors | Recorded
+
+
+def explained(error: Exception, clarification_id: str) -> Told:
+    """Returns what to tell a person about an error. Logs it, without contents."""
+    text, recorded = next(
+        ((text, recorded) for kind, text, recorded in _FIXED if isinstance(error, kind)), ("", True)
+    )
+    match error:
+        case _ if text:
+            pass
+        case NotOpen():
+            text = closed(error.record)
+        case AnswerRejected() | BadInput() | NotCounted() | Tampered():
+            text = inert.escape(str(error))
+        case NotFound():
+            text = unknown_clarification(clarification_id)
+        case _:
+            text, recorded = STORAGE_FAILED, False
+    if recorded:
+        return Tell(text)
+    _log.warning("nothing recorded for %s: %s", clarification_id, error)
+    return Unrecorded(text, busy=isinstance(error, LockTimeout | RepliesUnread))
 
 
 def already_answered(record: Clarification, number: int | None = None) -> str:
@@ -164,8 +266,8 @@ def accepted(record: Clarification) -> str:
     if record.is_open:
         told = (
             f"Approval of {_id(record)} recorded.",
-            more_approvals(record.current),
-            lapsed_words(record.current),
+            shown.more_approvals,
+            shown.lapsed_words,
         )
         return " ".join(filter(None, told))
     if _is_approval(shown):
@@ -210,7 +312,7 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
 
 
 def _closed_by(shown: ShownRound) -> str:
-    who = closed_by(shown, _NAME)
+    who = shown.closed_by(_NAME)
     return f" by {who.mrkdwn}" if who else ""
 
 

@@ -19,8 +19,7 @@ from jinja2.nativetypes import NativeEnvironment
 
 from bot.errors import BadPress, RenderError
 from bot.views import blockkit, card, forms
-from bot.views.blockkit import Block, Draft, Part, View
-from bot.views.classic import NOT_IN_MESSAGES, classic, newer
+from bot.views.blockkit import NOT_IN_MESSAGES, Block, Draft, Part, View, classic, newer
 from bot.views.codec import seal, seal_controls
 from bot.views.links import NO_LINKS, LinksOf, linked
 from bot.views.wording import Verbosity

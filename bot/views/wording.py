@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument, outline
-from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, YES, Alert, Level, Words, alerts
-from bot.views.classic import SIGN
-from bot.views.markdown import attributed, plain
+from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, SIGN, YES, Alert, Level, Words, alerts
+from bot.views.markdown import Quote, plain
 from core import answers
 from core.approvals import RISKS
 from core.clarification import (
@@ -158,6 +157,11 @@ class ShownRound(OfRound):
         return inert.clip(self.record.id, ID_LIMIT)
 
     @property
+    def wanted(self) -> Confirmation | None:
+        """The action to approve; None for a question."""
+        return self.current.confirmation
+
+    @property
     def context(self) -> str:
         """The background that the agent gave, or an empty text."""
         return inert.plain(self.asked.context or "").strip()
@@ -245,51 +249,286 @@ class ShownRound(OfRound):
     @property
     def reason(self) -> str:
         """The decider's reason, or an empty text."""
-        return f"{REASON}{words(self.given.rationale)}" if self.given.rationale else ""
+        return words(self.given.rationale) if self.given.rationale else ""
 
     @property
     def answered_at(self) -> datetime | None:
         return self.given.answered_at or (self.answer.timestamp if self.answer else None)
-
-    @property
-    def answered_by(self) -> str:
-        """The answerer's name, as plain text."""
-        by = self.given.decided_by
-        if not by and self.answer is not None and self.answer.from_:
-            # Other implementations name agents by their bare role.
-            by = author_of(self.answer.from_)
-        return inert.line(by or "", 256) or "someone"
-
-    @property
-    def slack_user(self) -> str | None:
-        """The Slack user who answered, if it was one."""
-        by = self.given.answered_by
-        return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
 
     @cached_property
     def decided(self) -> Decided | None:
         """How it was decided and by whom, or None if it was not."""
         if self.stage != "answered":
             return None
-        decided = decided_of(self.current, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
+        name, by = self.given.decided_by, self.given.answered_by
+        if not name and self.answer is not None and self.answer.from_:
+            name = author_of(self.answer.from_)  # other implementations name agents by their bare role
+        user = by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
+        decided = decided_of(
+            self.current, DecidedBy(inert.line(name or "", 256) or "someone", user), self.answer_label
+        )
         form, given = self.asked.form, self.given.response
         if form is not None:
             decided = replace(decided, times=form.times(form.values(given)))
         return decided
 
-    @property
-    def closed_by(self) -> Entry | None:
-        """The entry with which a person closed it by hand, here or through another implementation, if so."""
+    def closed_by(self, limit: int) -> Words | None:
+        """Returns who closed it by hand, here or through another implementation, as a mention or a name of at most `limit`;
+        None if nobody did.
+        """
         by_hand = self.is_current and self.current.closed in _BY_A_PERSON and self.stage == "closed"
         entry = _last(self.record, "resolution", self.record.round) if by_hand else None
-        return entry if entry is not None and entry.from_ != US else None
+        if entry is None or entry.from_ == US:
+            return None
+        named = _SLACK_NAME.fullmatch(entry.from_)
+        if named and inert.is_user(named[1]):
+            return Words(inert.mention(named[1]), live=True)
+        return Words(inert.line(entry.from_, limit) or "someone")
+
+    def why_closed(self, limit: int) -> str:
+        """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
+        if not self.is_current:
+            return f"Closed: asked again in round {self.number + 1}"
+        asked, reason = self.asked, self.current.closed
+        last = _last(self.record, "resolution", self.record.round)
+        if reason == "expired":
+            said = expired_words(self.wanted) if self.wanted else ""
+            return (
+                said or f"Expired. The agent {fallback_words(asked, lambda text: inert.quoted(text, limit))}"
+            )
+        if (
+            reason == "withdrawn"
+            and last
+            and (why := last.body.removeprefix("Abandoned: withdrawn.").strip())
+        ):
+            return f"Withdrawn: {inert.quoted(why, limit)}"
+        if reason in _CLOSED_WORDS:
+            return _CLOSED_WORDS[reason]
+        if reason and reason != "resolved elsewhere":
+            return f"Closed: {inert.quoted(reason, limit)}"
+        return f"Closed: {inert.quoted(last.body, limit)}" if last else "Closed without an answer"
+
+    def escalation_words(self, limit: int) -> str:
+        """Returns why a human is needed now, with each side's position; empty unless escalated."""
+        if self.record.status != "escalated":
+            return ""
+        said = inert.clip(self.escalation, limit)
+        return f"Escalated. {said}" if said else self.escalation_reason(limit)
+
+    def escalation_reason(self, limit: int) -> str:
+        """Returns why a human is needed now, in one line; empty unless escalated."""
+        if self.record.status != "escalated":
+            return ""
+        why = self.attention.escalated_for
+        reason = self.escalation.partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+        said = capital(inert.line(reason, limit))
+        return f"Escalated. {inert.sentence(said)}" if said else "Escalated: this needs a person now."
+
+    def reason_hides(self, limit: int) -> bool:
+        """Returns whether `escalation_reason` leaves out text that the card does not show elsewhere."""
+        if self.record.status != "escalated":
+            return False
+        reason, _, rest = self.escalation.partition("\n")
+        return inert.size(inert.line(reason)) > limit or (
+            bool(rest) and self.attention.escalated_for not in _SHOWN_BY_CARD
+        )
 
     @property
-    def closer(self) -> str | None:
-        """The Slack user who closed it by hand, if the record names one."""
-        entry = self.closed_by
-        named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
-        return named[1] if named and inert.is_user(named[1]) else None
+    def has_one_side(self) -> bool:
+        """Whether an escalation's text, after the reason, only repeats the question."""
+        answered = any(entry.type == "answer" for entry in self.record.thread)
+        return self.attention.escalated_for in _SHOWN_BY_CARD and not answered
+
+    def instead_words(self, limit: int) -> list[str]:
+        """Returns that a question comes from a ledger file, why people see a question to an agent, and who else is asked: up to
+        three sentences.
+        """
+        if self.stage != "open":
+            return []
+        said = [FROM_A_FILE] if self.asked.from_file else []
+        if not self.target:
+            return said
+        if why := inert.line(self.asked.held_back or ""):
+            said.append(f"Shown to people because: {inert.clip(why, limit)}")
+        if self.asks_an_agent:
+            said.append(f"{self.target} (an agent) was asked too; the first answer counts.")
+        return said
+
+    @property
+    def holder(self) -> str:
+        """Who has claimed an open question, or to whom it was handed: live for Slack users, escaped; or an empty
+        text.
+        """
+        if self.stage != "open":
+            return ""
+        if self.attention.taken_by:
+            return f"Claimed by {inert.person(self.attention.taken_by.user)}"
+        return (
+            f"Handed to {inert.person(self.attention.handed_to.user)}, not claimed yet"
+            if self.attention.handed_to
+            else ""
+        )
+
+    @property
+    def escalation(self) -> str:
+        """The latest escalation's text."""
+        last = _last(self.record, "escalation", None)
+        return inert.plain(last.body).strip() if last else ""
+
+    def subject(self, limit: int) -> Quote:
+        """Returns the question in short; of an action what is done, the consequence and the main argument, each on a line after
+        its label. `limit`: of each in the agent's words.
+        """
+        if self.wanted is None:
+            return Quote(inert.clip(words(self.question), limit))
+        said = [
+            f"{each.label}{inert.line(plain(each.text, exact=True), limit)}"
+            for each in (action_of(self.wanted), consequence_of(self.wanted))
+            if each.text
+        ]
+        with_what = main_argument(self.current.arguments, limit)
+        return Quote("\n".join(filter(None, (*said, with_what))), is_data=True)
+
+    def brief_line(self, limit: int) -> str:
+        """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
+        wanted = self.wanted
+        asked = plain(words(self.question)) if wanted is None else asked_words(self.question)
+        said = [asked, main_argument(self.current.arguments, limit) if wanted else ""]
+        room = inert.shares(list(map(inert.size, said)), limit)
+        return " · ".join(
+            inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
+        )
+
+    @property
+    def reply_words(self) -> str:
+        """The state of the reply to the agent; empty if there is none."""
+        if self.delivery.reply is None:
+            return ""
+        note = inert.line(self.delivery.reply_note or "", 300)
+        if self.delivery.reply == "sending" and note:
+            return f"{inert.sentence(note)} Trying again."
+        said = _REPLY_WORDS[self.delivery.reply]
+        return (
+            f"{said}: {inert.quoted(note)}"
+            if note and self.delivery.reply in ("refused", "too_late")
+            else said
+        )
+
+    def default_words(self, limit: int) -> str:
+        """Returns what happens if no one answers, with at most `limit` of the agent's own words."""
+        if self.wanted:
+            return silence_words(self.wanted)
+        if default := default_of(self.asked):
+            return f"{DEFAULT}{inert.quoted(default, limit)}"
+        if self.asked.expires_at is None:
+            return ""
+        return "If no one answers, the agent decides on its own"
+
+    def until_aloud(self, limit: int, left: str = "") -> str:
+        """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
+        until = (
+            f"Answer by {inert.utc(self.asked.expires_at)}{left}."
+            if self.asked.expires_at
+            else "There is no time limit."
+        )
+        default = "" if self.wanted else inert.sentence(self.default_words(limit))
+        return f"{until} {default}".rstrip()
+
+    @property
+    def change_heading(self) -> str:
+        """Who changed the arguments last: live, escaped. Empty if nobody did."""
+        edits = self.consent.edits or ()
+        if not edits:
+            return ""
+        last = edits[-1]
+        number = f" (version {len(edits) + 1})" if len(edits) > 1 else ""
+        lapsed = ", ".join(_accepter(each.user, each.decided_by, None) for each in last.lapsed)
+        since = f"; the approval of {lapsed} no longer counts" if lapsed else ""
+        return f"Arguments edited by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
+
+    @property
+    def accepted_before(self) -> str:
+        """What those who approved first had to say or, if it was rejected then, who they are: live, escaped. Empty if
+        there is nothing to add.
+        """
+        said = [
+            each for each in self.consent.approvals or () if each.rationale or not self.current.is_consent
+        ]
+        by = ", ".join(_accepter(each.user, each.decided_by, each.rationale) for each in said)
+        return f"{'Comments' if self.current.is_consent else 'Earlier approvals'}: {by}" if by else ""
+
+    @property
+    def people_words(self) -> str:
+        """The only person who may answer, whom the agent works for and who may not approve (`requester_words`), and, if
+        several people must approve, who did: live, escaped. Otherwise an empty text.
+        """
+        asked = self.asked
+        person = asked.direct.person if asked.direct is not None else None
+        asks = f"This question is for {inert.person(person)}." if person else ""
+        return " ".join(filter(None, (asks, self.requester_words(), self._approvals_words)))
+
+    @property
+    def _approvals_words(self) -> str:
+        if self.asked.needed == 1:
+            return ""
+        by = [_accepter(each.user, each.decided_by, each.rationale) for each in self.consent.approvals or ()]
+        if not by:
+            return f"Needs {self.asked.needed} approvals (0 of {self.asked.needed})."
+        approved = f"Approved by {', '.join(by)} ({len(by)} of {self.asked.needed}). {self.more_approvals}"
+        return " ".join(filter(None, (approved, self.lapsed_words)))
+
+    @property
+    def missing_words(self) -> str:
+        """How many more people must approve, for a reminder; empty if one is enough."""
+        if self.asked.needed == 1:
+            return ""
+        return f"{self.more_approvals[:-1]} ({self.asked.needed - self.current.missing} of {self.asked.needed} so far)."
+
+    @property
+    def too_few_words(self) -> str:
+        """A warning if fewer people may answer than must approve; otherwise an empty text."""
+        if self.consent.too_few is None or self.consent.too_few >= self.asked.needed:
+            return ""
+        may = {0: "no one", 1: "only 1 person"}.get(
+            self.consent.too_few, f"only {self.consent.too_few} people"
+        )
+        what = "1 approval" if self.asked.needed == 1 else f"{self.asked.needed} approvals"
+        besides = "" if self.asked.four_eyes is None else " by people other than the one the agent works for"
+        return f"This needs {what}{besides}, but {may} could answer when it was asked."
+
+    @property
+    def more_approvals(self) -> str:
+        """How many more people must approve, as a sentence."""
+        many = "One more person" if self.current.missing == 1 else f"{self.current.missing} more people"
+        return f"{many} must approve."
+
+    @property
+    def lapsed_words(self) -> str:
+        """Whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
+        again = {each.user for each in self.consent.approvals or ()}
+        gone = [each for each in self.consent.lapsed or () if each.user not in again]
+        if not gone:
+            return ""
+        by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
+        many = (
+            "The approval of {} no longer counts" if len(gone) == 1 else "The approvals of {} no longer count"
+        )
+        return f"{many.format(by)}, because they can no longer answer this."
+
+    def requester_words(self, named: Callable[[str], str] = inert.person) -> str:
+        """Returns who may not approve, and why, and whom the agent says it works for: live, escaped. Otherwise an empty text.
+        `named`: words a user id or an e-mail address.
+        """
+        requester, barred = self.asked.requested_by, self.asked.barred
+        claim = (
+            f"Asked for {named(requester.by)}, says the agent." if requester and not requester.pinned else ""
+        )
+        may_not = ""
+        if self.asked.lacks_requester:
+            may_not = "No one can approve this: someone other than the person the agent works for must, and who that is isn't configured."
+        elif barred is not None:
+            may_not = f"{named(barred.by)} can't approve this, because the agent works for them."
+        return " ".join(filter(None, (claim, may_not)))
 
 
 def round_of(record: Clarification, number: int | None = None) -> ShownRound:
@@ -342,17 +581,6 @@ def reminder_words(sent_at: datetime) -> Words:
     return Words(f"Reminder sent {inert.date(sent_at)}", live=True)
 
 
-def until_aloud(current: Round, limit: int, left: str = "") -> str:
-    """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
-    until = (
-        f"Answer by {inert.utc(current.question.expires_at)}{left}."
-        if current.question.expires_at
-        else "There is no time limit."
-    )
-    default = "" if current.confirmation else inert.sentence(default_words(current, limit))
-    return f"{until} {default}".rstrip()
-
-
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
     by = [_decider(each) or inert.escape(_named(each)) for each in decided.by]
@@ -393,62 +621,9 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def closed_by(shown: ShownRound, limit: int) -> Words | None:
-    """Returns who closed it by hand, as a mention or a name of at most `limit`; None if nobody did."""
-    if shown.closed_by is None:
-        return None
-    if shown.closer:
-        return Words(inert.mention(shown.closer), live=True)
-    return Words(inert.line(shown.closed_by.from_, limit) or "someone")
-
-
-def reply_words(current: Round) -> str:
-    """Returns the state of the reply to the agent; empty if there is none."""
-    if current.delivery.reply is None:
-        return ""
-    note = inert.line(current.delivery.reply_note or "", 300)
-    if current.delivery.reply == "sending" and note:
-        return f"{inert.sentence(note)} Trying again."
-    said = _REPLY_WORDS[current.delivery.reply]
-    return (
-        f"{said}: {inert.quoted(note)}"
-        if note and current.delivery.reply in ("refused", "too_late")
-        else said
-    )
-
-
 def default_of(asked: Question) -> str:
     """Returns what the agent assumes if no one answers; empty if it did not say, and for an approval (`silence_words`)."""
     return "" if asked.is_confirmation else inert.plain(answers.default_label(asked)).strip()
-
-
-def default_words(current: Round, limit: int) -> str:
-    """Returns what happens if no one answers, with at most `limit` of the agent's own words."""
-    if current.confirmation:
-        return silence_words(current.confirmation)
-    if default := default_of(current.question):
-        return f"{DEFAULT}{inert.quoted(default, limit)}"
-    if current.question.expires_at is None:
-        return ""
-    return "If no one answers, the agent decides on its own"
-
-
-def closed_words(shown: ShownRound, limit: int) -> str:
-    """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
-    if not shown.is_current:
-        return f"Closed: asked again in round {shown.number + 1}"
-    asked, reason = shown.asked, shown.current.closed
-    last = _last(shown.record, "resolution", shown.record.round)
-    if reason == "expired":
-        said = expired_words(shown.current.confirmation) if shown.current.confirmation else ""
-        return said or f"Expired. The agent {fallback_words(asked, lambda text: inert.quoted(text, limit))}"
-    if reason == "withdrawn" and last and (why := last.body.removeprefix("Abandoned: withdrawn.").strip()):
-        return f"Withdrawn: {inert.quoted(why, limit)}"
-    if reason in _CLOSED_WORDS:
-        return _CLOSED_WORDS[reason]
-    if reason and reason != "resolved elsewhere":
-        return f"Closed: {inert.quoted(reason, limit)}"
-    return f"Closed: {inert.quoted(last.body, limit)}" if last else "Closed without an answer"
 
 
 def fallback_words(asked: Question, quoted: Callable[[str], str]) -> str:
@@ -457,78 +632,7 @@ def fallback_words(asked: Question, quoted: Callable[[str], str]) -> str:
     return f"used its default: {quoted(default)}" if default else "had no default"
 
 
-def escalation_words(shown: ShownRound, limit: int) -> str:
-    """Returns why a human is needed now, with each side's position; empty unless escalated."""
-    if shown.record.status != "escalated":
-        return ""
-    said = inert.clip(escalation_of(shown), limit)
-    return f"Escalated. {said}" if said else escalation_reason(shown, limit)
-
-
-def escalation_reason(shown: ShownRound, limit: int) -> str:
-    """Returns why a human is needed now, in one line; empty unless escalated."""
-    if shown.record.status != "escalated":
-        return ""
-    why = shown.attention.escalated_for
-    reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
-    said = capital(inert.line(reason, limit))
-    return f"Escalated. {inert.sentence(said)}" if said else "Escalated: this needs a person now."
-
-
-def reason_hides(shown: ShownRound, limit: int) -> bool:
-    """Returns whether `escalation_reason` leaves out text that the card does not show elsewhere."""
-    if shown.record.status != "escalated":
-        return False
-    reason, _, rest = escalation_of(shown).partition("\n")
-    return inert.size(inert.line(reason)) > limit or (
-        bool(rest) and shown.attention.escalated_for not in _SHOWN_BY_CARD
-    )
-
-
-def has_one_side(shown: ShownRound) -> bool:
-    """Returns whether an escalation's text, after the reason, only repeats the question."""
-    answered = any(entry.type == "answer" for entry in shown.record.thread)
-    return shown.attention.escalated_for in _SHOWN_BY_CARD and not answered
-
-
 FROM_A_FILE = "From a ledger file: the bot's database is newer, so it cannot confirm what the agent asked."
-
-
-def instead_words(shown: ShownRound, limit: int) -> list[str]:
-    """Returns that a question comes from a ledger file, why people see a question to an agent, and who else is asked: up to
-    three sentences.
-    """
-    if shown.stage != "open":
-        return []
-    said = [FROM_A_FILE] if shown.asked.from_file else []
-    if not shown.target:
-        return said
-    if why := inert.line(shown.asked.held_back or ""):
-        said.append(f"Shown to people because: {inert.clip(why, limit)}")
-    if shown.asks_an_agent:
-        said.append(f"{shown.target} (an agent) was asked too; the first answer counts.")
-    return said
-
-
-def holder_words(shown: ShownRound) -> str:
-    """Returns who has claimed an open question, or to whom it was handed: live for Slack users, escaped; or an empty
-    text.
-    """
-    if shown.stage != "open":
-        return ""
-    if shown.attention.taken_by:
-        return f"Claimed by {inert.person(shown.attention.taken_by.user)}"
-    return (
-        f"Handed to {inert.person(shown.attention.handed_to.user)}, not claimed yet"
-        if shown.attention.handed_to
-        else ""
-    )
-
-
-def escalation_of(shown: ShownRound) -> str:
-    """Returns the latest escalation's text."""
-    last = _last(shown.record, "escalation", None)
-    return inert.plain(last.body).strip() if last else ""
 
 
 def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry | None:
@@ -582,14 +686,16 @@ def expired_words(wanted: Confirmation) -> str:
     return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
 
 
-def action_words(wanted: Confirmation) -> str:
-    return f"{ACTION}{inert.visible(wanted.action, prose=True)}"
+def action_of(wanted: Confirmation) -> Quote:
+    """Returns what is to be done."""
+    return Quote(inert.visible(wanted.action, prose=True) or inert.BLANK, ACTION, exact=True)
 
 
-def consequence_words(wanted: Confirmation) -> str:
+def consequence_of(wanted: Confirmation) -> Quote:
+    """Returns what follows from it, blank if the agent need not say."""
     if wanted.is_direct and wanted.consequence is None:
-        return ""
-    return f"{CONSEQUENCE}{inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
+        return Quote("")
+    return Quote(inert.visible(wanted.consequence or NOT_GIVEN, prose=True), CONSEQUENCE, exact=True)
 
 
 def listed_words(current: Round, question: str, limit: int) -> str:
@@ -606,165 +712,23 @@ def asked_words(question: str) -> str:
     return plain(question).removeprefix("Approve: ")
 
 
-def brief_words(shown: ShownRound, limit: int) -> str:
-    """Returns the question in short, in quotation marks; of an action what is done, the consequence and the main argument, each
-    on a line after its label. `limit`: of each in the agent's words.
-    """
-    wanted = shown.current.confirmation
-    if wanted is None:
-        return inert.quoted(plain(words(shown.question)), limit)
-    lines = ((ACTION, action_words(wanted)), (CONSEQUENCE, consequence_words(wanted)))
-    said = [
-        f"{label}{inert.line(plain(text.removeprefix(label), exact=True), limit)}"
-        for label, text in lines
-        if text
-    ]
-    return "\n".join(filter(None, (*said, main_argument(shown.current.arguments, limit))))
-
-
-def brief_line(shown: ShownRound, limit: int) -> str:
-    """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
-    wanted = shown.current.confirmation
-    asked = plain(words(shown.question)) if wanted is None else asked_words(shown.question)
-    said = [asked, main_argument(shown.current.arguments, limit) if wanted else ""]
-    room = inert.shares(list(map(inert.size, said)), limit)
-    return " · ".join(
-        inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
-    )
-
-
-def extra_words(wanted: Confirmation) -> list[str]:
-    """Returns what else the agent sent, in full, each after its label: the question and the context if it asked directly,
-    otherwise indented lines.
-    """
+def extras_of(wanted: Confirmation) -> list[Quote]:
+    """Returns what else the agent sent, in full: the question and the context if it asked directly, otherwise indented lines."""
     if wanted.is_direct:
         given = ((QUESTION, "question"), (CONTEXT, "context"))
         said = ((label, str((wanted.extra_context or {}).get(name) or "")) for label, name in given)
-        return [f"{label}{inert.visible(text, prose=True)}" for label, text in said if text]
+        return [Quote(inert.visible(text, prose=True), label, exact=True) for label, text in said if text]
     told = outline(wanted.extra_context) if wanted.extra_context else ""
-    return [f"{DETAILS}{told}"] if told.strip() else []
+    return [Quote(told, DETAILS, is_data=True)] if told.strip() else []
 
 
 def whole_words(wanted: Confirmation, arguments: Mapping[str, Any]) -> list[str]:
     """Returns all of an action but the time: the stakes, what is done, the consequence, the arguments, other details."""
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
-    said = (risk, *said_of(wanted), argument_words(arguments), *extra_aloud(wanted))
+    action, consequence = action_of(wanted), consequence_of(wanted)
+    extras = (each.aloud for each in extras_of(wanted))
+    said = (risk, action.aloud, consequence.aloud, argument_words(arguments), *extras)
     return [part for part in said if part]
-
-
-def said_of(wanted: Confirmation) -> tuple[str, str]:
-    """Returns the action and its consequence where only text fits."""
-    return (
-        attributed(action_words(wanted), label=ACTION, exact=True),
-        attributed(consequence_words(wanted), label=CONSEQUENCE, exact=True)
-        if consequence_words(wanted)
-        else "",
-    )
-
-
-def extra_aloud(wanted: Confirmation) -> list[str]:
-    """Returns `extra_words` where only text fits."""
-    return [attributed(each, label=extra_label(each), exact=True) for each in extra_words(wanted)]
-
-
-def extra_label(said: str) -> str:
-    """Returns the label at the beginning of what an agent said besides, or of the beginning of it."""
-    return next((each for each in (QUESTION, CONTEXT, DETAILS, SUMMARY) if said.startswith(each)), "")
-
-
-def requester_words(asked: Question, named: Callable[[str], str] = inert.person) -> str:
-    """Returns who may not approve, and why, and whom the agent says it works for: live, escaped. Otherwise an empty text.
-    `named`: words a user id or an e-mail address.
-    """
-    requester, barred = asked.requested_by, asked.barred
-    claim = f"Asked for {named(requester.by)}, says the agent." if requester and not requester.pinned else ""
-    may_not = ""
-    if asked.lacks_requester:
-        may_not = "No one can approve this: someone other than the person the agent works for must, and who that is isn't configured."
-    elif barred is not None:
-        may_not = f"{named(barred.by)} can't approve this, because the agent works for them."
-    return " ".join(filter(None, (claim, may_not)))
-
-
-def people_words(current: Round) -> str:
-    """Returns the only person who may answer, whom the agent works for and who may not approve (`requester_words`), and, if
-    several people must approve, who did: live, escaped. Otherwise an empty text.
-    """
-    asked = current.question
-    person = asked.direct.person if asked.direct is not None else None
-    asks = f"This question is for {inert.person(person)}." if person else ""
-    return " ".join(filter(None, (asks, requester_words(asked), _approvals_words(current))))
-
-
-def _approvals_words(current: Round) -> str:
-    if current.question.needed == 1:
-        return ""
-    by = [_accepter(each.user, each.decided_by, each.rationale) for each in current.consent.approvals or ()]
-    if not by:
-        return f"Needs {current.question.needed} approvals (0 of {current.question.needed})."
-    approved = (
-        f"Approved by {', '.join(by)} ({len(by)} of {current.question.needed}). {more_approvals(current)}"
-    )
-    return " ".join(filter(None, (approved, lapsed_words(current))))
-
-
-def lapsed_words(current: Round) -> str:
-    """Returns whose approval no longer counts, because they may no longer answer: live, escaped. Empty if all count."""
-    again = {each.user for each in current.consent.approvals or ()}
-    gone = [each for each in current.consent.lapsed or () if each.user not in again]
-    if not gone:
-        return ""
-    by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
-    many = "The approval of {} no longer counts" if len(gone) == 1 else "The approvals of {} no longer count"
-    return f"{many.format(by)}, because they can no longer answer this."
-
-
-def accepted_before(current: Round) -> str:
-    """Returns what those who approved first had to say or, if it was rejected then, who they are: live, escaped. Empty if
-    there is nothing to add.
-    """
-    said = [each for each in current.consent.approvals or () if each.rationale or not current.is_consent]
-    by = ", ".join(_accepter(each.user, each.decided_by, each.rationale) for each in said)
-    return f"{'Comments' if current.is_consent else 'Earlier approvals'}: {by}" if by else ""
-
-
-def missing_words(current: Round) -> str:
-    """Returns how many more people must approve, for a reminder; empty if one is enough."""
-    if current.question.needed == 1:
-        return ""
-    return f"{more_approvals(current)[:-1]} ({current.question.needed - current.missing} of {current.question.needed} so far)."
-
-
-def more_approvals(current: Round) -> str:
-    """Returns how many more people must approve, as a sentence."""
-    many = "One more person" if current.missing == 1 else f"{current.missing} more people"
-    return f"{many} must approve."
-
-
-def too_few_words(current: Round) -> str:
-    """Returns a warning if fewer people may answer than must approve; otherwise an empty text."""
-    if current.consent.too_few is None or current.consent.too_few >= current.question.needed:
-        return ""
-    may = {0: "no one", 1: "only 1 person"}.get(
-        current.consent.too_few, f"only {current.consent.too_few} people"
-    )
-    what = "1 approval" if current.question.needed == 1 else f"{current.question.needed} approvals"
-    besides = (
-        "" if current.question.four_eyes is None else " by people other than the one the agent works for"
-    )
-    return f"This needs {what}{besides}, but {may} could answer when it was asked."
-
-
-def change_heading(current: Round) -> str:
-    """Returns who changed the arguments last: live, escaped. Empty if nobody did."""
-    edits = current.consent.edits or ()
-    if not edits:
-        return ""
-    last = edits[-1]
-    number = f" (version {len(edits) + 1})" if len(edits) > 1 else ""
-    lapsed = ", ".join(_accepter(each.user, each.decided_by, None) for each in last.lapsed)
-    since = f"; the approval of {lapsed} no longer counts" if lapsed else ""
-    return f"Arguments edited by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
 
 
 def _accepter(user: str | None, decided_by: str, why: str | None) -> str:

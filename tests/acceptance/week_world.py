@@ -16,7 +16,7 @@ from bot.people.access import Person
 from bot.settings.load import parse_settings, prepare_folders
 from bot.slackapi import Place
 from bot.views.codec import PagePress, PageVerb, Press, Verb
-from bot.views.reaction import Reaction, Recorded, Tell
+from bot.views.phrases import Reaction, Recorded, Tell
 from core.answers import from_text
 from core.approvals import version_of
 from core.clarification import Clarification, Decider

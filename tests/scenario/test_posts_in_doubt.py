@@ -17,7 +17,7 @@ from bot.people.access import Person, lookup_deadline
 from bot.slack.backfill import MARGIN
 from bot.slackapi import Place
 from bot.views.codec import Press
-from bot.views.reaction import Unrecorded
+from bot.views.phrases import Unrecorded
 from core.clock import SystemClock
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until

@@ -36,7 +36,7 @@ from bot.slackapi import (
     failure,
 )
 from bot.telemetry import Telemetry
-from bot.views import classic as classic_blocks
+from bot.views import blockkit
 from tests.kit.builders import counted
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
@@ -412,7 +412,7 @@ OF_VIEWS = {"views.open", "views.push", "views.update", "views.publish"}
 
 def without_headers(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Headers stand for a block that the workspace does not have yet."""
-    monkeypatch.setitem(classic_blocks._CLASSIC, "header", lambda _: [STAND_IN])
+    monkeypatch.setitem(blockkit._CLASSIC, "header", lambda _: [STAND_IN])
     ws.context.options = replace(ws.context.options, without_blocks=frozenset({"header"}))
 
 
@@ -464,7 +464,7 @@ async def test_refused_trigger_is_no_reason_for_classic_blocks(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slack also says it as invalid_arguments, with the field in its messages."""
-    monkeypatch.setitem(classic_blocks._CLASSIC, "header", lambda _: [STAND_IN])
+    monkeypatch.setitem(blockkit._CLASSIC, "header", lambda _: [STAND_IN])
     calls: list[Any] = []
 
     async def views_open(**arguments: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
@@ -25,9 +25,11 @@ from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
 from core.digest import DigestBuilder
 from core.lists import PastDecision, page_of
+from core.questions import NewQuestion, ask_of
+from core.transitions import opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
-from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.strategies import NOW, SLA, record_of
 
 
 def judged(draft: Draft) -> Message:
@@ -94,6 +96,13 @@ def event(kind: str, **fields: Any) -> Event:
     return parse_event(raw, NOW)
 
 
+def direct(**fields: Any) -> Clarification:
+    """What an agent asked directly."""
+    question = NewQuestion.model_validate(fields)
+    ask = ask_of(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
+    return opened(42, 1, ask, NOW, SLA)
+
+
 def told_why(record: Clarification, words: str) -> Clarification:
     """The record escalated, in any words."""
     entry = Entry.model_validate(
@@ -147,15 +156,21 @@ def drafts_of(record: Clarification) -> Iterator[Draft]:
 
 def windows_of(record: Clarification, renderer: Renderer = RENDERER) -> Iterator[dict[str, Any]]:
     """The first pages of every window about a question, and its Home tab."""
-    for page in range(1, 4):
-        yield renderer.view(forms.full_view(record, page=page))
+    yield from first_pages(lambda page: renderer.view(forms.full_view(record, page=page)))
     if record.is_open:
-        yield from (renderer.accept_modal(record, page) for page in range(1, 4))
+        yield from first_pages(lambda page: renderer.accept_modal(record, page))
         yield renderer.answer_modal(record)
         yield renderer.view(forms.plain_answer_modal(record))
         yield renderer.view(rollup_modal(page_of([record], 1, 1)))
     every = Admitted(frozenset({audience_of(record)}))
     yield renderer.view(home(chosen(Snapshot(1, [record]), "U0GOOD", every, {})))
+
+
+def first_pages(window: Callable[[int], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for page in range(1, 4):
+        yield (view := window(page))
+        if "Next" not in labels(view):
+            return
 
 
 def outside(record: Clarification) -> Iterator[str]:

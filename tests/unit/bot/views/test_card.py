@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bot.views import inert, phrases
-from bot.views.classic import classic
+from bot.views.blockkit import classic
 from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.page import page_card

@@ -171,13 +171,19 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
     on_card = solid(numbered([each for each in message.blocks if each["type"] in ("section", "rich_text")]))
     for part in consent.whole_words(wanted, record.current.arguments):
         assert solid(part) in everything
-    for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
+    for part in (consent.action_of(wanted).whole, consent.consequence_of(wanted).whole):
         if solid(part) not in on_card:
             assert "View full" in labels(message.blocks)
         if solid(part) not in solid(html.unescape(message.text)):
             assert "Click View full to see all of it" in message.text
             assert "View full" in labels(message.blocks)
     assert message.more == ()
+
+
+def test_details_are_data_on_the_card_and_in_the_shell() -> None:
+    record = consent_of(extra_context={"keep": "**not** `this`, ~~that~~"})
+    for said in (RENDERER.card(record).text, *consent.whole_words(wanted_of(record), {})[-1:]):
+        assert "keep: **not** `this`, ~~that~~" in said
 
 
 @pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
@@ -386,6 +392,18 @@ def test_action_that_is_lost_can_only_be_rejected(lost: list[str]) -> None:
     assert answers.from_text(record.asked, "reject").response == "reject"
     with pytest.raises(AnswerRejected, match="Reply with reject;"):
         answers.from_text(record.asked, "accept")
+
+
+@pytest.mark.parametrize("verbosity", ["terse", "normal"])
+def test_card_that_leaves_something_out_points_to_accept_only_where_it_can_be_accepted(
+    verbosity: Verbosity,
+) -> None:
+    record = consent_of(action="word " * 2000)
+    rejected = amended(record, wanted=wanted_of(record).copied(allowed_replies=("reject",)))
+    for each, points in ((record, True), (rejected, False)):
+        message = RENDERER.card(each, verbosity=verbosity)
+        assert "View full" in labels(message.blocks)
+        assert ("Click Accept to see all of it" in shown(message.blocks)) is points
 
 
 @pytest.mark.parametrize("paged", [False, True])

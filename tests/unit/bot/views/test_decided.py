@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from bot.cli.output import Cell, Table
 from bot.cli.records import table, whole
-from bot.views import inert
 from bot.views.card import card
 from bot.views.forms import full_view
 from bot.views.lists import Offer, listing, row, row_of
@@ -20,9 +18,9 @@ from bot.views.page import page_card
 from bot.views.wording import round_of
 from core.clarification import Answer, Approval, Clarification, Decider, Direct, Edit
 from core.lists import page_of
-from core.transitions import abandoned, amended, answered, nudged
+from core.transitions import abandoned, amended, answered
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, SLA, record_of
+from tests.unit.bot.strategies import NOW, record_of
 from tests.unit.bot.views.kit import about, content, judged
 
 AT = NOW + timedelta(minutes=5)
@@ -217,14 +215,3 @@ def test_view_full_has_the_original_and_the_approved_arguments_and_who_changed_t
     rejected = shown(RENDERER.view(full_view(REJECTED)))
     assert "The arguments as edited:" in rejected
     assert "as approved" not in rejected
-
-
-@pytest.mark.parametrize("render", [card, lambda record: card(record, verbosity="terse")])
-def test_open_card_says_when_its_answerers_were_reminded(render: Callable[[Clarification], Any]) -> None:
-    record = record_of()
-    assert "Reminder sent" not in judged(render(record)).text
-    after = nudged(record, AT, SLA)
-    message = judged(render(after))
-    assert f"Reminder sent {inert.date(AT)}" in shown(message.blocks)
-    assert f"Reminder sent {inert.utc(AT)}." in message.text
-    assert "Reminder sent" not in judged(card(answered(after, Answer("65", "65"), ADE, AT))).text

@@ -20,13 +20,12 @@ from bot.views.notices import nudge
 from bot.views.page import page_card
 from core import answers
 from core.clarification import Answer, Clarification, Decider
-from core.questions import NewQuestion, ask_of
 from core.schemas import SCHEMA_LIMIT
-from core.transitions import answered, escalated, opened
+from core.transitions import answered, escalated
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
-from tests.unit.bot.strategies import HOSTILE, NOW, SLA
-from tests.unit.bot.views.kit import about, content, judged
+from tests.unit.bot.strategies import HOSTILE, NOW
+from tests.unit.bot.views.kit import about, content, direct, judged
 from workspace.controls import state_values
 
 Json = dict[str, Any]
@@ -34,10 +33,7 @@ some = settings(deadline=None, max_examples=15, suppress_health_check=list(Healt
 
 
 def record_of(schema: Json, **fields: Any) -> Clarification:
-    asked = NewQuestion.model_validate({"question": "How?", "schema": schema, **fields})
-    return opened(
-        42, 1, ask_of(asked, producer="planner", token="q_1", at=NOW, expires_at=NOW + SLA), NOW, SLA
-    )
+    return direct(question="How?", schema=schema, **fields)
 
 
 def one(field: Json, *, required: bool = False) -> Clarification:

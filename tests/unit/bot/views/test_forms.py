@@ -87,13 +87,6 @@ def test_modal_inputs_by_kinds(record: Clarification, elements: dict[str, str]) 
     assert {block["optional"] for block in found.values()} == {len(elements) > 1}
 
 
-def test_modal_for_several_kinds_says_that_one_is_to_be_filled_in() -> None:
-    view = RENDERER.answer_modal(kinds("yes_no", "numeric"))
-    assert "Fill in one of these." in shown(view)
-    assert "None of these" in shown(view)
-    assert "None of these" not in shown(RENDERER.answer_modal(kinds("yes_no")))
-
-
 def test_modal_points_to_view_full_where_it_cannot_hold_all(largest: Clarification) -> None:
     view = RENDERER.answer_modal(largest)
     judge_view(view)

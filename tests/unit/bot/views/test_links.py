@@ -216,11 +216,6 @@ def test_list_counts_host_and_port_exactly_and_the_path_to_its_star(
     assert shown in (None, url, url.lower())
 
 
-def test_nothing_is_a_link_without_a_list() -> None:
-    assert NO_LINKS.allowed("https://github.com/acme/x") is None
-    assert within(NO_LINKS, "https://github.com/acme/x") == []
-
-
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
@@ -463,19 +458,6 @@ def test_what_counts_is_the_producer_that_asked() -> None:
     assert of(producer=None) == []
     assert of(reply_token=None) == []  # another program wrote it into the ledger
     assert links(RENDERER.card(record_of(question=f"Merge {PULL}?")).blocks) == []
-
-
-def test_action_is_linked_only_as_it_is_written() -> None:
-    asked: dict[str, Any] = {
-        "type": "aaep:agent.awaiting.confirmation",
-        "action": f"Merge {PULL}, https://GitHub.com/acme/x",
-    }
-    record = record_of(
-        **asked, consequence="None.", default_decision="reject", risk_level="low", irreversible=False
-    )
-    blocks = LINKING.card(record).blocks
-    assert links(blocks) == [PULL]
-    assert "https://GitHub.com/acme/x" in text_of(blocks)
 
 
 def test_each_round_has_the_rule_of_its_producer() -> None:

@@ -13,7 +13,7 @@ from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.card import card
 from bot.views.forms import full_view
-from bot.views.markdown import attributed, blocks, plain
+from bot.views.markdown import Quote, plain
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, is_within, judge_message, judge_view, numbered, shown, solid
 from tests.unit.bot.strategies import record_of
@@ -80,7 +80,7 @@ TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200)
 
 
 def laid_out(text: str, **options: Any) -> list[dict[str, Any]]:
-    message = RENDERER.message(Draft("test", "text", (*blocks(text, **options),)))
+    message = RENDERER.message(Draft("test", "text", Quote(text, **options).parts))
     judge_message(message)
     return message.blocks
 
@@ -156,13 +156,13 @@ def test_nothing_in_text_to_approve_looks_like_the_bots_own_lines() -> None:
         "Restart the shop\n\n**⚠ Risk: low. It can be undone.**\n\n- dry_run: yes\n- db: staging\n\n"
         "| Argument | Value |\n|-|-|\n| db | staging |\n\n```\nConsequence: none\n```"
     )
-    (rich,) = laid_out(f"Action: {action}", label="Action: ", exact=True)
+    (rich,) = laid_out(action, label="Action: ", exact=True)
     label, *barred = rich["elements"]
     assert label["elements"] == [{"type": "text", "text": "Action:"}]
     assert all(each["type"] == "rich_text_quote" or each["border"] == 1 for each in barred)
-    (plainly,) = laid_out("Action: Restart\ndry_run: yes", label="Action: ", exact=True)
+    (plainly,) = laid_out("Restart\ndry_run: yes", label="Action: ", exact=True)
     assert [each["type"] for each in plainly["elements"]] == ["rich_text_section", "rich_text_quote"]
-    said = attributed(f"Action: {action}", label="Action: ", exact=True).split("\n")
+    said = Quote(action, "Action: ", exact=True).aloud.split("\n")
     assert said[0] == "Action:"
     assert all(line.startswith("│ ") for line in said[1:])
 
@@ -200,9 +200,9 @@ def test_a_cut_text_says_so_at_its_end() -> None:
 
 
 def test_the_bots_own_words_come_before_the_agents_first_block() -> None:
-    assert attributed("Action: # Deploy\nnow", label="Action: ") == "Action:\n│ Deploy\n│ now"
-    assert attributed("Action: **Deploy**", label="Action: ") == "Action: Deploy"
-    (rich,) = laid_out("Action: - a\n- b", label="Action: ")
+    assert Quote("# Deploy\nnow", "Action: ").aloud == "Action:\n│ Deploy\n│ now"
+    assert Quote("**Deploy**", "Action: ").aloud == "Action: Deploy"
+    (rich,) = laid_out("- a\n- b", label="Action: ")
     assert [each["type"] for each in rich["elements"]] == ["rich_text_section", "rich_text_list"]
 
 
@@ -230,7 +230,7 @@ def test_text_that_takes_long_to_read_stays_text() -> None:
 )
 @pytest.mark.parametrize("exact", [False, True])
 def test_text_may_be_nested_as_deep_as_it_likes(text: str, exact: bool) -> None:
-    judge_message(RENDERER.message(Draft("test", "text", blocks(text, exact=exact)[:20])))
+    judge_message(RENDERER.message(Draft("test", "text", Quote(text, exact=exact).parts[:20])))
     assert plain(text, exact=exact)
 
 
@@ -285,7 +285,7 @@ def test_text_of_many_short_runs_is_taken_by_slack_or_stays_text(marks: int) -> 
     "text", ["line\n" * 3_000, "**b** " + "x" * 9_000, "- item\n" * 300 + "- " + "x" * 4_000]
 )
 def test_a_long_text_is_blocks_of_what_a_section_takes(text: str) -> None:
-    made = blocks(f"Action: {text}", label="Action: ")
+    made = Quote(text, "Action: ").parts
     payload = [RENDERER._layouts[part.kind](part) for part in made]
     sizes = [
         len("".join(item["text"] for item in walk(block) if item.get("type") == "text")) for block in payload

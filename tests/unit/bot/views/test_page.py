@@ -25,17 +25,6 @@ def asking(**more: Any) -> PageItem:
     return about(told_why(record_of(), POSITIONS), **more)
 
 
-def test_page_of_a_question_carries_everything_to_decide() -> None:
-    message = judged(page_card(content(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",))))
-    seen = shown(message.blocks)
-    for part in ("CLR-42-001", "Which retirement age", "planner: 65", "reviewer: 67", "Options: 65, 67"):
-        assert part in seen
-        assert part in message.text
-    assert "left when this was sent" in message.text
-    assert "<@U0GOOD>" in message.text
-    assert labels(message.blocks)[-5:] == ["Go to the question", *CONTROLS]
-
-
 def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     record = record_of()
     stale = amended(record, escalated_for="stale")

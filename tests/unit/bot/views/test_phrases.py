@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bot.errors import SlackUnreachableError
 from bot.views import phrases
 from bot.views.inert import date
+from bot.views.phrases import Tell, explained
 from core.clarification import Answer, Clarification, CloseReason, Decider
-from core.transitions import abandoned, answered
+from core.errors import AnswerRejected, LedgerUnwritable, LockTimeout, TooLong
+from core.transitions import AlreadyAnswered, Closed, Superseded, abandoned, answered
 from tests.unit.bot.judges import judge_live
 from tests.unit.bot.strategies import NOW, record_of, settled_records
 
@@ -105,3 +108,25 @@ def test_phrases_are_inert_and_short(record: Clarification) -> None:
 )
 def test_waiting_says_for_whom(on: tuple[str, ...], state: str) -> None:
     assert phrases.waiting("blocked", on, ", ".join) == state
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "recorded"),
+    [
+        (AlreadyAnswered(done("Yes")), ["<@U0GOOD>", "“Yes”", "<!date^"], True),
+        (Closed(abandoned(record_of(), "expired", NOW)), ["expired"], True),
+        (Superseded(record_of()), [phrases.STALE_CARD], True),
+        (AnswerRejected("Reply with <yes> or no."), ["Reply with &lt;yes&gt; or no."], True),
+        (LockTimeout(42, 2.0, "somebody"), ["try again", "Nothing was changed"], False),
+        (LedgerUnwritable(42, "the disk is full"), ["could not be saved"], False),
+        (TooLong("answer", 2001, 2000), ["2001 characters", "at most 2000"], True),
+        (SlackUnreachableError("users.info: TimeoutError"), [phrases.PEOPLE_UNKNOWN], False),
+    ],
+)
+def test_explained_tells_what_happened_and_whether_anything_was_recorded(
+    error: Exception, words: list[str], recorded: bool
+) -> None:
+    reaction = explained(error, "CLR-42-001")
+
+    assert all(word in reaction.text for word in words)
+    assert isinstance(reaction, Tell) is recorded

@@ -116,12 +116,3 @@ def test_decided_card_with_a_receipt_has_verify(record: Clarification) -> None:
     assert labels(RENDERER.view(full_view(record)))[-1] == "Verify"
     item = about(record, state="closed").with_question(record, "https://x.slack.com/p1")
     assert labels(judged(page_card(content(item))).blocks) == ["View full", "Verify", "Go to the question"]
-
-
-def test_card_that_ended_without_a_decision_has_verify_only_beside_view_full() -> None:
-    over = signed(abandoned(record_of(), "expired", NOW))
-    assert labels(judged(card(over)).blocks) == []
-    assert labels(judged(card(over, shrinks=True)).blocks) == []
-    long = signed(abandoned(record_of(question="word " * 2000), "expired", NOW))
-    assert labels(judged(card(long)).blocks) == ["View full", "Verify"]
-    assert labels(RENDERER.view(full_view(over))) == ["Verify"]
