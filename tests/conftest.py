@@ -68,8 +68,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.get_closest_marker("either_database"):
-        metafunc.parametrize("_database", ["SQLite", "replicas"], indirect=True)
+    if (marker := metafunc.definition.get_closest_marker("either_database")) is not None:
+        late = [pytest.mark.ci] if marker.kwargs.get("in_ci") else []
+        databases = ["SQLite", pytest.param("replicas", marks=late)]
+        metafunc.parametrize("_database", databases, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
