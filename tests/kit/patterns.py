@@ -19,6 +19,7 @@ import regex
 ROOT = Path(__file__).parents[2]
 SIZES = (18, 24, 30, 40, 60, 100, 200, 600, 2000)  # small ones first: exponential time must not be waited for
 LARGE = 32_000
+_PARSER: Any = import_module("re._parser")  # whether mypy knows it depends on what it looks at before
 _SUSPECTS = 6  # texts of which large ones are tried
 _SCANNING = {"search", "sub", "subn", "split", "findall", "finditer", "given"}
 _METHODS = _SCANNING | {"match", "fullmatch"}
@@ -212,7 +213,7 @@ class _Shape:
         self.characters: dict[str, None] = {}
         self.parts: dict[str, None] = {}
         self.beginnings: dict[str, None] = {"": None}
-        whole = self._text(re._parser.parse(pattern, flags), "")
+        whole = self._text(_PARSER.parse(pattern, flags), "")
         self.parts |= dict.fromkeys(
             [whole, whole[:-1], *(whole[:end] for end in range(1, min(len(whole), 24)))]
         )
