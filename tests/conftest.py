@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -12,19 +14,23 @@ from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import httpx
 import hypothesis
 import pytest
+import uvicorn
 from httpx._transports import default as _default
 
 from bot.people import access
 from bot.storage import postgres
 from bot.storage.lease import Terms
+from bot.storage.store import Store
 from core.router import Router
 from tests.kit import world
 from tests.kit.databases import _running_server, bouncer, postgres_server  # noqa: F401 - fixtures of all tests
-from tests.kit.node import node_program  # noqa: F401
+from tests.kit.node import installed
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -62,8 +68,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.get_closest_marker("either_database"):
-        metafunc.parametrize("_database", ["SQLite", "replicas"], indirect=True)
+    if (marker := metafunc.definition.get_closest_marker("either_database")) is not None:
+        late = [pytest.mark.ci] if marker.kwargs.get("in_ci") else []
+        databases = ["SQLite", pytest.param("replicas", marks=late)]
+        metafunc.parametrize("_database", databases, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -102,7 +110,34 @@ hypothesis.settings.load_profile("busy machine")
 # Tests call this machine only: the authorities of the world, 40 ms to read, are read once for all their clients.
 vars(_default)["create_ssl_context"] = functools.cache(httpx.create_ssl_context)
 
+
+class _Hasty(ModuleType):
+    """asyncio for uvicorn, whose end takes a tenth of a second even where nobody is connected: bots end thousands of times."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.002))
+
+
+vars(uvicorn.server)["asyncio"] = _Hasty("asyncio")
+
+# What may be stored a little later is stored at the end of a bot at the latest, which would wait for it.
+Store.write_soon.__defaults__ = (0.005,)
+
 PATIENT = 30.0  # seconds
+
+
+@pytest.fixture(scope="session")
+def node_program() -> Path:
+    """Node, with the packages that tests need; see `tests.kit.node`."""
+    try:
+        return installed()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(str(error))
+
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREADS = ("_connection_worker_thread", "PostgreSQL")

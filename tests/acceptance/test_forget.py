@@ -91,7 +91,7 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World
     assert SECRET not in json.dumps(record)
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(in_ci=True)
 async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
     async with stage.bot() as bot:
@@ -107,7 +107,7 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     assert list(leaks(stage, SECRET)) == []
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(in_ci=True)
 async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         card = await stage.ask(question=f"{SECRET}?")

@@ -177,6 +177,7 @@ def listening(life: Life) -> str:
     return str(url)
 
 
+@pytest.mark.ci
 async def test_clock_that_is_ahead_ends_no_question_early(stage: World, replicas: Replicas) -> None:
     first = await replicas.add()
     await takes_clicks(first)
@@ -190,6 +191,7 @@ async def test_clock_that_is_ahead_ends_no_question_early(stage: World, replicas
     assert controls(shown) == ["View full", "Verify"]
 
 
+@pytest.mark.ci
 async def test_clock_that_is_behind_takes_no_answer_late(stage: World, replicas: Replicas) -> None:
     first = await replicas.add()
     await takes_clicks(first)
@@ -232,6 +234,7 @@ async def arrives(stage: World, method: str) -> None:
     assert answer.json()["ok"], answer.text
 
 
+@pytest.mark.ci
 async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_removed(
     stage: World, replicas: Replicas
 ) -> None:
@@ -489,6 +492,7 @@ async def until_taken(stage: World, card: Message) -> None:
         assert not stage.producer.replies
 
 
+@pytest.mark.ci
 async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replicas: Replicas) -> None:
     first, second = await replicas.two()
     card = await stage.ask()
@@ -548,6 +552,7 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
     assert len(stage.cards()) == 1
 
 
+@pytest.mark.ci
 async def test_ledger_files_in_a_shared_folder_follow_what_any_bot_takes(
     stage: World, replicas: Replicas
 ) -> None:
@@ -583,6 +588,7 @@ async def test_one_key_at_two_bots_at_once_is_one_question(stage: World, replica
     assert len(stage.cards()) == 12
 
 
+@pytest.mark.ci
 async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(
     stage: World, replicas: Replicas
 ) -> None:
@@ -608,6 +614,7 @@ def taken(db: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
+@pytest.mark.ci
 async def test_answers_that_a_follower_takes_are_called_back_once_by_the_leader_or_the_next(
     stage: World, replicas: Replicas
 ) -> None:
@@ -639,6 +646,7 @@ async def test_answers_that_a_follower_takes_are_called_back_once_by_the_leader_
         assert sorted(each.said["id"] for each in hook.got) == ids
 
 
+@pytest.mark.ci
 async def test_callback_of_a_killed_leader_is_posted_by_the_next_and_given_up_once(
     stage: World, replicas: Replicas
 ) -> None:

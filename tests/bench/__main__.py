@@ -16,18 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import (
-    budget,
-    contention,
-    hooks,
-    receipts,
-    replay,
-    searching,
-    speeds,
-    starting,
-    tasks,
-    throughput,
-)
+from tests.bench import budget, searching, speeds, starting, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
@@ -37,11 +26,9 @@ Measure = Callable[[Path], Awaitable[list[Row]]]
 def measures(*, quick: bool) -> dict[str, Measure]:
     """By name, in the order of the table."""
     past = Seed(open=20) if quick else Seed(open=10_000, decided=100_000)
-    many, processes = (2, 2) if quick else (50, 8)
-    size = contention.Size(rounds=1 if quick else 7, seconds=0.1 if quick else 2.0, processes=processes)
+    many = 2 if quick else 50
     decisions = 1000 if quick else 100_000
     flood = throughput.Size(rounds=1 if quick else 5, questions=2 if quick else 600)
-    replayed = replay.Size(questions=20, outside=5) if quick else replay.Size(questions=50_000, outside=2000)
     return {
         "budget": partial(budget.budget, times=many),
         "budget-postgres": partial(budget.on_postgres, times=many),
@@ -49,20 +36,9 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "post": partial(speeds.posted, questions=4 * many),
         "reply": partial(speeds.replied, clicks=8 * many, open=20 * many),
         "question": partial(speeds.taken, questions=4 * many),
-        "tasks": partial(
-            tasks.tasks, times=4 * many, polled=2 if quick else 1000, seconds=0.1 if quick else 40.0
-        ),
-        "callback": partial(speeds.called_back, clicks=4 * many),
-        "receipt": partial(receipts.receipts, times=40 * many),
-        "verify": partial(receipts.verified, count=40 if quick else 100_000),
         "search": partial(searching.on_sqlite, count=decisions, times=9),
         "search-postgres": partial(searching.on_postgres, count=decisions, times=9),
-        "replay": partial(replay.replayed, size=replayed),
-        "kills": partial(speeds.after_kills, kills=1 if quick else 20),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
-        "import": partial(starting.imports, rounds=1 if quick else 9),
-        "hook": partial(hooks.started, rounds=2 if quick else 31),
-        "shared": partial(contention.contended, size=size),
     }
 
 

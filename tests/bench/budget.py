@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import os
-import shutil
-import signal
 import statistics
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -170,7 +166,7 @@ class _AskedDirectly(_Counted):
 
 
 def _switches(pid: int) -> int:
-    """Returns how often the threads of a process went to sleep, which most futex calls that wait lead to."""
+    """Returns how often the threads of a process went to sleep."""
     found = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         status = (task / "status").read_text()
@@ -260,44 +256,7 @@ async def budget(folder: Path, times: int) -> list[Row]:
     rows += _rows(
         await walked(folder / "walk-direct", 5, direct=True), allowed["functions"]["direct"], DIRECTLY
     )
-    async with _counted(folder / "budget-futex") as counted:
-        for what, work in counted.works.items():
-            calls = await _futex_calls(counted, work, times)
-            rows.append(Row(f"one quiet {what}: futex calls", calls, "{:.0f}", f"mean of {times}, by perf"))
     return rows
-
-
-async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]], times: int) -> float:
-    """Returns the mean number of futex calls of each `work`, by `perf`; NaN where perf is missing or not permitted."""
-    if shutil.which("perf") is None:
-        return math.nan
-    told, tell = os.pipe()
-    heard, hear = os.pipe()
-    options = ("-x,", "-D", "-1", "--control", f"fd:{told},{hear}", "-e", "syscalls:sys_enter_futex")
-    perf = await asyncio.create_subprocess_exec(
-        *("perf", "stat", *options, "-p", str(counted.pid)),
-        pass_fds=(told, hear),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    os.close(told)
-    os.close(hear)
-
-    async def have(command: str) -> None:
-        os.write(tell, f"{command}\n".encode())
-        await asyncio.to_thread(os.read, heard, 10)  # perf's "ack"; nothing where it has ended
-
-    with suppress(BrokenPipeError):
-        for number in range(times):
-            await have("enable")
-            await counted.costs(work, f"f-{number}")
-            await have("disable")
-    with suppress(ProcessLookupError):
-        perf.send_signal(signal.SIGINT)
-    _, said = await perf.communicate()
-    os.close(tell)
-    os.close(heard)
-    count = said.decode().strip().rpartition("\n")[2].partition(",")[0]
-    return int(count) / times if count.isdecimal() else math.nan
 
 
 async def on_postgres(folder: Path, times: int) -> list[Row]:

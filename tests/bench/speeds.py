@@ -1,21 +1,17 @@
-"""How soon: a question is posted, a click is a reply, a direct question is taken, clicks count after a kill."""
+"""How soon a question is posted, a click is a reply, and a direct question is taken."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
-from aiohttp import web
 
 from tests.bench.seeding import Seed
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, quantile
-from tests.kit.served import served
 from workspace.seed import ADE, AGENTS
 
 _POST = "chat.postMessage"
@@ -75,74 +71,6 @@ async def taken(folder: Path, questions: int) -> list[Row]:
     ):
         seconds = await _one_by_one(lambda number: ask(http, number), questions)
     return [_row(f"POST /questions → 201, median of {questions}", seconds, median(seconds), 7)]
-
-
-async def called_back(folder: Path, clicks: int) -> list[Row]:
-    """From the click until the question's state has arrived at its callback URL."""
-    arrived = asyncio.Event()
-
-    async def take(_: web.Request) -> web.Response:
-        arrived.set()
-        return web.Response(status=204)
-
-    async with served(take) as address, stage(folder / "callbacks") as on:
-        more = f'[[producers]]\nname = "asker"\nmax_open = 10000\ncallbacks = ["{address}/*"]\n'
-        async with bot(on, more=more) as running, aiohttp.ClientSession(running.url) as http:
-
-            async def click(number: int) -> float:
-                arrived.clear()
-                question = {
-                    "question": f"May I go on with step c{number}?",
-                    "kind": "yes_no",
-                    "agent": "asker",
-                }
-                async with http.post(
-                    "/questions", json=question | {"callback_url": f"{address}/{number}"}
-                ) as said:
-                    if said.status != 201:
-                        raise RuntimeError(f"a question was not taken: status {said.status}")
-                card = await on.card(f"c{number}")
-                began = time.perf_counter()
-                clicking = asyncio.create_task(on.workspace.click(ADE, AGENTS, card.ts, label="Yes"))
-                await asyncio.wait_for(arrived.wait(), 10)
-                seconds = time.perf_counter() - began
-                if not (outcome := await clicking).ok:
-                    raise RuntimeError(f"a click was not acknowledged: {outcome.error}")
-                return seconds
-
-            seconds = await _one_by_one(click, clicks)
-    return [
-        _row(f"click → callback at the agent's URL, p99 of {clicks}", seconds, quantile(seconds, 0.99), 50)
-    ]
-
-
-async def after_kills(folder: Path, kills: int) -> list[Row]:
-    """From the first connection of a bot that was killed while it posted, until a click on another card counts."""
-    seconds = []
-    async with stage(folder / "kills") as on:
-        for number in range(kills):
-            async with bot(on) as running:
-                await on.ask(f"k{number}", session=f"ses-k{number}")
-                card = await on.card(f"k{number}")
-                on.workspace.faults.add(_POST, "delay:1")
-                await on.ask(f"l{number}", session=f"ses-l{number}")
-                await asyncio.sleep(0.2)
-                os.kill(running.pid, signal.SIGKILL)
-                await on.workspace.wait_for(lambda: not on.workspace.link.connections, 10)
-            on.workspace.faults.clear()
-            async with bot(on):
-                began = time.perf_counter()
-                while not (await on.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-                seconds.append(time.perf_counter() - began)
-    return [
-        _row(
-            f"killed while posting: clicks count after the start, worst of {kills}",
-            seconds,
-            max(seconds),
-            500,
-        )
-    ]
 
 
 async def _one_by_one(work: Callable[[int], Awaitable[float]], times: int) -> list[float]:

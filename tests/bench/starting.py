@@ -1,58 +1,17 @@
-"""A start with a long past: how soon clicks are taken, how much memory it takes; and what the imports alone cost."""
+"""A start with a long past: how soon clicks are taken, and how much memory it takes."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
-import subprocess
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import psutil
 
 from tests.bench.seeding import Seed
-from tests.bench.stage import ROOT, bot, stage
-from tests.bench.table import Row, median, ms, spread
+from tests.bench.stage import bot, stage
+from tests.bench.table import Row, median, spread
 
 _MEGABYTE = 1 << 20
-_LIBRARIES = "import slack_bolt, aiohttp, pydantic"
-
-
-async def imports(_folder: Path, rounds: int) -> list[Row]:
-    """Processor time of `import bot.app`, against the libraries alone, in turn."""
-    pairs = [
-        (
-            await asyncio.to_thread(processor_time, partial(_python, "import bot.app")),
-            await asyncio.to_thread(processor_time, partial(_python, _LIBRARIES)),
-        )
-        for _ in range(rounds)
-    ]
-    ratios = [mine / theirs for mine, theirs in pairs]
-    ours, baseline = zip(*pairs, strict=True)
-    return [
-        Row(
-            "`import bot.app`, processor time",
-            median(ratios),
-            "{:.2f}×",
-            f"{ms(ours)} (ratio {spread(ratios)})",
-            f"{ms(baseline)}: `{_LIBRARIES}`",
-            goal=2.0,
-        )
-    ]
-
-
-def processor_time(work: Callable[[], None]) -> float:
-    """Seconds of a processor that the processes which this starts and waits for take."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    work()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-def _python(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[Row]:

@@ -22,6 +22,7 @@ async def test_a_question_that_is_asked_directly_costs_what_it_may(tmp_path: Pat
     assert _problems(await measured(tmp_path / "files", 50, direct=True), limits()["direct"]) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("direct", [False, True])
 async def test_a_card_and_a_click_take_as_many_functions_as_they_may(tmp_path: Path, *, direct: bool) -> None:
     allowed = limits()["functions"]
@@ -29,6 +30,7 @@ async def test_a_card_and_a_click_take_as_many_functions_as_they_may(tmp_path: P
     assert _problems(costs, allowed["direct"] if direct else allowed) == []
 
 
+@pytest.mark.ci
 async def test_a_quiet_card_and_click_commit_as_often_as_they_may_on_postgres(
     tmp_path: Path, postgres_server: Server
 ) -> None:

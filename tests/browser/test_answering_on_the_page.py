@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.visitor import HANDS, Hand, Visit, card
+from tests.browser.visitor import BY_HAND, HANDS, Hand, Visit, card
 from tests.kit.world import question
 from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
@@ -53,7 +53,7 @@ async def in_modal(page: Page, hand: Hand, words: str) -> None:
     await expect(page.locator("dialog#modal")).to_be_visible()
 
 
-@pytest.mark.parametrize("way", ["keyboard", pytest.param("mouse", marks=pytest.mark.ci)])
+@BY_HAND
 async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> None:
     hand, page = HANDS[way], await visit.page()
     modal = page.locator("dialog#modal")
@@ -103,7 +103,7 @@ async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> Non
     await answered(visit, page, token, "What shall we call it?", "Kingfisher, of course")
 
 
-@pytest.mark.parametrize("way", ["keyboard", pytest.param("mouse", marks=pytest.mark.ci)])
+@BY_HAND
 async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visit, way: str) -> None:
     hand, page, words = HANDS[way], await visit.page(), "Drop the table of orders"
     await visit.stage.producer.emit(CONSENT)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.visitor import HANDS, Hand, Visit, card, serious, tab_to
+from tests.browser.visitor import BY_HAND, HANDS, Visit, card, serious, tab_to
 from workspace.seed import ADE, FOLAKE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -41,8 +41,9 @@ async def picture(page: Page, name: str) -> None:
         await page.screenshot(path=Path(folder, f"{name}.png"), full_page=True)
 
 
-@pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
-async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit, hand: Hand) -> None:
+@BY_HAND
+async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit, way: str) -> None:
+    hand = HANDS[way]
     async with httpx.AsyncClient(base_url=visit.web, timeout=60) as http:
         asked = (await http.post("/questions", json=MIGRATION)).json()
         page, other = await visit.page(ADE), await visit.page(FOLAKE)
@@ -78,8 +79,9 @@ async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit
         await picture(page, "accepted")
 
 
-@pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
-async def test_what_a_card_leaves_out_is_read_before_it_is_accepted(visit: Visit, hand: Hand) -> None:
+@BY_HAND
+async def test_what_a_card_leaves_out_is_read_before_it_is_accepted(visit: Visit, way: str) -> None:
+    hand = HANDS[way]
     mail = "\n".join(f"Dear customer {n}," for n in range(60))
     asked = {"action": "Send the mail", "arguments": {"body": mail, "test": "no", "blank\u200b": None}}
     async with httpx.AsyncClient(base_url=visit.web, timeout=60) as http:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.browser.visitor import HANDS, PHONE, Hand, Visit, card, serious, tab_to
+from tests.browser.visitor import BY_HAND, HANDS, PHONE, Hand, Visit, card, serious, tab_to
 from workspace.seed import ADE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -56,8 +56,9 @@ async def set_moment(page: Page, hand: Hand, field: Locator) -> None:
     await page.keyboard.type("0830A")
 
 
-@pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
-async def test_form_is_filled_in_and_corrected(visit: Visit, hand: Hand) -> None:
+@BY_HAND
+async def test_form_is_filled_in_and_corrected(visit: Visit, way: str) -> None:
+    hand = HANDS[way]
     async with httpx.AsyncClient(base_url=visit.web, timeout=60) as http:
         asked = (await http.post("/questions", json={"question": "How?", "schema": RELEASE})).json()
         page = await visit.page(ADE)

@@ -194,7 +194,7 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=pytest.mark.ci)], ids=["wide", "phone"])
 async def test_container_folds_with_the_keyboard_and_its_table_scrolls_inside_itself(
     talk: Visit, size: ViewportSize
 ) -> None:

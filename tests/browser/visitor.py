@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 from urllib.parse import urlencode
 
+import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import BrowserContext, Locator, Page, ViewportSize, expect
 
@@ -119,6 +120,7 @@ class Keyboard:
 
 
 HANDS: dict[str, Hand] = {"keyboard": Keyboard(), "mouse": Mouse()}
+BY_HAND = pytest.mark.parametrize("way", ["keyboard", pytest.param("mouse", marks=pytest.mark.ci)])
 
 
 async def whole(menu: Locator, label: str) -> str:

@@ -19,6 +19,7 @@ import regex
 ROOT = Path(__file__).parents[2]
 SIZES = (18, 24, 30, 40, 60, 100, 200, 600, 2000)  # small ones first: exponential time must not be waited for
 LARGE = 32_000
+_PARSER: Any = import_module("re._parser")  # whether mypy knows it depends on what it looks at before
 _SUSPECTS = 6  # texts of which large ones are tried
 _SCANNING = {"search", "sub", "subn", "split", "findall", "finditer", "given"}
 _METHODS = _SCANNING | {"match", "fullmatch"}
@@ -54,19 +55,19 @@ def in_code() -> tuple[list[Pattern], list[str]]:
     """Returns all patterns, and the names of those that are known only when the code runs, each with its file."""
     found: list[Pattern] = []
     computed: list[str] = []
-    trees = {path: ast.parse(path.read_text()) for path in _files()}
+    trees = {path: list(ast.walk(ast.parse(path.read_text()))) for path in _files()}
+    uses = {path: _uses(nodes) for path, nodes in trees.items()}
     public = defaultdict[str, set[str]](set)
-    for tree in trees.values():
-        for name, methods in _uses(tree).items():
+    for each in uses.values():
+        for name, methods in each.items():
             public[name] |= methods
-    for path, tree in trees.items():
+    for path, nodes in trees.items():
         file = str(path.relative_to(ROOT))
         if path.stem == "__main__":  # importing it runs it
             continue
         module = vars(import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)))
-        private = _uses(tree)
-        names = _names(tree)
-        for call in ast.walk(tree):
+        private, names = uses[path], _names(nodes)
+        for call in nodes:
             match call:
                 case ast.Call(ast.Attribute(ast.Name("re" | "regex" as library), method)) if (
                     method in _METHODS or method == "compile"
@@ -77,17 +78,15 @@ def in_code() -> tuple[list[Pattern], list[str]]:
                     name = names.get(call, "")
                     used = (private if name[:1] == "_" else public)[name] if method == "compile" else {method}
                     used = used or {
-                        each.attr
-                        for each in ast.walk(tree)
-                        if isinstance(each, ast.Attribute) and each.value is call
+                        each.attr for each in nodes if isinstance(each, ast.Attribute) and each.value is call
                     }
-                    sources = _sources(call.args[0], tree, module)
+                    sources = _sources(call.args[0], nodes, module)
                     if not sources:
                         computed.append(f"{file}: {ast.unparse(call.args[0])}")
-                    for each in sources:
-                        compiled: Any = compile_(*(_value(one, module) for one in (each, *flags)))
+                    for source in sources:
+                        compiled: Any = compile_(*(_value(one, module) for one in (source, *flags)))
                         found.append(
-                            Pattern(f"{file} {name}", each.lineno, compiled, frozenset(used or {"given"}))
+                            Pattern(f"{file} {name}", source.lineno, compiled, frozenset(used or {"given"}))
                         )
                 case ast.Call(ast.Attribute(ast.Name("re" | "regex"), method)):
                     assert method == "escape", f"{file}:{call.lineno}: what does {method} do?"
@@ -98,10 +97,10 @@ def _files() -> list[Path]:
     return sorted([*ROOT.glob("bot/**/*.py"), *ROOT.glob("core/**/*.py"), ROOT / "clarify.py"])
 
 
-def _names(tree: ast.AST) -> dict[ast.expr, str]:
+def _names(nodes: list[ast.AST]) -> dict[ast.expr, str]:
     """Returns the name of each expression that is assigned to one."""
     found: dict[ast.expr, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Assign([ast.Name(name)], value):
                 found[value] = name
@@ -110,29 +109,29 @@ def _names(tree: ast.AST) -> dict[ast.expr, str]:
     return found
 
 
-def _uses(tree: ast.AST) -> dict[str, set[str]]:
+def _uses(nodes: list[ast.AST]) -> dict[str, set[str]]:
     """Returns how each name is used."""
     found = defaultdict[str, set[str]](set)
     called: set[ast.expr] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(ast.Name(name) | ast.Attribute(_, name) as value, method) if (
                 method in _METHODS
             ):
                 found[name].add(method)
                 called.add(value)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in called:
             found[node.id].add("given")
     return found
 
 
-def _sources(expression: ast.expr, tree: ast.AST, module: dict[str, Any]) -> list[ast.expr]:
+def _sources(expression: ast.expr, nodes: list[ast.AST], module: dict[str, Any]) -> list[ast.expr]:
     """Returns the expressions of a pattern: of a local name, those assigned to it; of a parameter, those that are passed."""
     if not isinstance(expression, ast.Name) or expression.id in module:
         return [expression]
     found: list[ast.expr] = []
-    for function in ast.walk(tree):
+    for function in nodes:
         if not isinstance(function, ast.FunctionDef) or expression not in (
             inside := list(ast.walk(function))
         ):
@@ -142,7 +141,7 @@ def _sources(expression: ast.expr, tree: ast.AST, module: dict[str, Any]) -> lis
                 case ast.Assign([ast.Name(name)], value) if name == expression.id:
                     found.append(value)
         names = [each.arg for each in function.args.args]
-        for node in ast.walk(tree) if expression.id in names else ():
+        for node in nodes if expression.id in names else ():
             match node:
                 case ast.Call(ast.Name(called), arguments) if called == function.name:
                     found.append(arguments[names.index(expression.id)])
@@ -214,7 +213,7 @@ class _Shape:
         self.characters: dict[str, None] = {}
         self.parts: dict[str, None] = {}
         self.beginnings: dict[str, None] = {"": None}
-        whole = self._text(re._parser.parse(pattern, flags), "")
+        whole = self._text(_PARSER.parse(pattern, flags), "")
         self.parts |= dict.fromkeys(
             [whole, whole[:-1], *(whole[:end] for end in range(1, min(len(whole), 24)))]
         )

@@ -28,7 +28,7 @@ from bot.storage.tx import News
 from core.clock import Clock, SystemClock
 from core.records import agrees, parse
 from core.router import Router
-from tests.kit.databases import Place, issues_in, records_in
+from tests.kit.databases import Place, issues_in, make_tables, records_in
 from tests.kit.files import replace_text
 from tests.kit.times import judge_all
 from tests.kit.until import until
@@ -166,6 +166,8 @@ class World:
         text = as_kept(text or self.file.read_text(), self.database)
         settings = self._settings(text)
         prepare_folders(settings)
+        if self.database is None:
+            make_tables(settings.storage.path)
         async with AsyncExitStack() as running:
             bot = await running.enter_async_context(self._running(settings, clock, ready=ready))
             if with_replica:

@@ -25,6 +25,7 @@ from bot.producers.questions import Callback
 from bot.settings.environment import signing_key
 from bot.storage.tx import Work
 from tests.kit.clocks import LeapClock
+from tests.kit.fake_github import PREFIX, TOKEN, serving
 from tests.kit.lives import beside
 from tests.kit.receivers import Receiver, receiving
 from tests.kit.served import served
@@ -739,3 +740,35 @@ async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Recei
     stage.configure(config(stage.producer.url) + table(hook))
     done = await beside(stage, "check")
     assert "signed with CALLBACK_SECRET" in done.out, done
+
+
+async def test_changes_that_come_again_do_nothing_twice(stage: World, hook: Receiver) -> None:
+    """As after a cursor that was set back: consumers know what they have done, and a webhook message keeps its id."""
+    async with serving(time.time) as github, receiving() as webhook:
+        stage.environ |= {"HOOK_SECRET": SECRET, "GITHUB_TOKEN": TOKEN}
+        outside = (
+            f'[[webhooks]]\nurl = "{webhook.url}"\nsecret_env = "HOOK_SECRET"\n[github]\nrepo = "acme/app"\n'
+            f'token_env = "GITHUB_TOKEN"\napi_url = "{github.address}{PREFIX}"\n'
+        )
+
+        def messages() -> list[str]:
+            return [each.headers["webhook-id"] for each in webhook.got]
+
+        async with running(stage, table(hook) + outside) as (bot, asker):
+            assert stage.changed("insert into consumers (name, written, seq) values ('bystander', 0, 0)") == 1
+            await asker.ask(question="Go on?", kind="yes_no", issue=42, callback_url=hook.url)
+            card = await stage.card("Go on?")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await until(lambda: hook.got and len(messages()) == 3 and "Yes" in "".join(github.bodies(42)))
+            await at_rest(bot)
+        sent, posted, mirrored = messages(), len(hook.got), github.bodies(42)
+        decided = stage.changed("update decisions set seq = seq where kind = 'decision'")
+        assert (len({*sent}), posted, decided) == (3, 1, 1)
+        stage.changed("update consumers set written = 0, seq = 0")
+        async with running(stage, table(hook) + outside) as (bot, _):
+            await until(lambda: len(messages()) == 6)
+            await at_rest(bot)
+            (mailer,) = bot.mailers
+            await until(lambda: mailer.idle)
+        assert [{*sent}, posted, mirrored] == [{*messages()}, len(hook.got), github.bodies(42)]
+        assert stage.changed("update decisions set seq = seq where kind = 'decision'") == 1

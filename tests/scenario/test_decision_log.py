@@ -24,7 +24,7 @@ from workspace.seed import ADE, FALLBACK, FOLAKE
 Json = dict[str, Any]
 NAME = "CLR-100001-001"
 
-pytestmark = pytest.mark.either_database
+pytestmark = pytest.mark.either_database(in_ci=True)
 
 
 @pytest.fixture
@@ -63,6 +63,7 @@ async def verified(stage: World, lines: list[Json], folder: Path, *words: str) -
     return await run(stage, "verify", "--log", str(file), *words)
 
 
+@pytest.mark.either_database
 async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
     stage: World, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ async def test_resumed_call_gets_the_answer_once(
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
+@pytest.mark.ci
 async def test_answer_of_an_earlier_run_is_not_for_a_call_that_is_deferred_again(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
@@ -128,6 +129,7 @@ async def test_answer_is_handed_to_one_of_two_hooks_that_resume(
     await ends_unasked(stage, other, cards=2)
 
 
+@pytest.mark.ci
 async def test_session_that_is_restored_does_not_get_a_used_answer_again(
     stage: World, hooks: Hooks, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +159,7 @@ async def test_answer_is_used_up_where_the_resumed_call_waited_for_it(
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
+@pytest.mark.ci
 async def test_used_answer_stays_used_when_the_bot_is_started_again(
     stage: World, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +239,7 @@ async def test_resumed_call_waits_again_and_takes_the_answer(
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
+@pytest.mark.ci
 async def test_resumed_call_has_the_edited_input(stage: World, hooks: Hooks, session: Session) -> None:
     card = await deferred(stage, hooks, session)
     await press(stage, card, "Answer…")
@@ -265,6 +269,7 @@ async def test_answer_counts_for_the_very_call_only(stage: World, hooks: Hooks, 
     assert await decision(await started(hooks, session.call())) == "allow"
 
 
+@pytest.mark.ci
 async def test_card_that_was_closed_is_no_answer(stage: World, hooks: Hooks, session: Session) -> None:
     await deferred(stage, hooks, session)
     await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "abandon CLR-100001-001 not now")
@@ -272,6 +277,7 @@ async def test_card_that_was_closed_is_no_answer(stage: World, hooks: Hooks, ses
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
+@pytest.mark.ci
 async def test_end_of_the_session_leaves_the_deferred_card(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
@@ -281,6 +287,7 @@ async def test_end_of_the_session_leaves_the_deferred_card(
     assert await decision(await started(hooks, session.call())) == "allow"
 
 
+@pytest.mark.ci
 async def test_bot_that_is_away_is_asked_when_the_session_is_resumed(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
@@ -290,6 +297,7 @@ async def test_bot_that_is_away_is_asked_when_the_session_is_resumed(
     assert await decision(process) == "allow"
 
 
+@pytest.mark.ci
 async def test_answer_waits_for_a_bot_that_is_away_when_the_session_is_resumed(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
@@ -327,6 +335,7 @@ async def test_call_that_claude_would_not_defer_is_denied(
         assert not controls(await stage.now_says(card, "Withdrawn: “no one answered in time”"))
 
 
+@pytest.mark.ci
 async def test_calls_of_other_messages_do_not_count(stage: World, hooks: Hooks, session: Session) -> None:
     session.says("toolu_2", message="msg_2")
     await deferred(stage, hooks, session)

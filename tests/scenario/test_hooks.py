@@ -1129,7 +1129,14 @@ def hooks_in(settings: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("source", [*INSTALL, *BY_HAND])
+@pytest.mark.parametrize(
+    "source",
+    [
+        *BY_HAND,
+        INSTALL[1],
+        *(pytest.param(each, marks=pytest.mark.ci) for each in INSTALL if each != INSTALL[1]),
+    ],
+)
 def test_hook_that_cannot_start_lets_nothing_through(source: str, tmp_path: Path) -> None:
     """`PreToolUse` denies, and so does Copilot's hook, which comes before its rules too. Every other hook is silent: exit code 2
     would deny, or send an agent that wants to stop back to work.

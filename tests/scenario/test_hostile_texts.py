@@ -63,6 +63,12 @@ def quadratic() -> float:
     return process_time() - began
 
 
+EACH_SHAPE = pytest.mark.parametrize(
+    "shape",
+    [pytest.param(each, marks=[pytest.mark.ci] if number % 3 else []) for number, each in enumerate(SHAPES)],
+)
+
+
 @asynccontextmanager
 async def longest_halt() -> AsyncIterator[list[float]]:
     """The longest time for which the process computed without a turn for others: as long, nobody's click is taken. Computing
@@ -86,7 +92,7 @@ async def longest_halt() -> AsyncIterator[list[float]]:
         ticking.cancel()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@EACH_SHAPE
 async def test_hostile_text_holds_up_no_click(stage: World, quadratic: float, shape: str) -> None:
     text = SHAPES[shape] * (LONGEST // len(SHAPES[shape]))
     async with stage.bot() as bot:
@@ -114,7 +120,7 @@ async def test_hostile_text_holds_up_no_click(stage: World, quadratic: float, sh
         assert taken[0] < 0.8 * quadratic
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@EACH_SHAPE
 async def test_hostile_question_holds_up_no_click(stage: World, quadratic: float, shape: str) -> None:
     text = SHAPES[shape] * (ACCEPTED // len(SHAPES[shape]))
     async with stage.bot():

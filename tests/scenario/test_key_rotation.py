@@ -22,7 +22,7 @@ from workspace.seed import FALLBACK
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.either_database
+pytestmark = pytest.mark.either_database(in_ci=True)
 
 
 def kid_of(state: Json) -> str:

@@ -24,6 +24,7 @@ def storm(*words: str) -> str:
         pytest.param(
             [*BRIEF, "--seed", "2", "--replicas", "1", "--faults", "1", "--kinds", "killed"],
             id="one bot killed",
+            marks=pytest.mark.ci,
         ),
         pytest.param(
             [*BRIEF, "--replicas", "2", "--faults", "1", "--kinds", "killed"],

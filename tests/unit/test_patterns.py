@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
 from bot.views.codec import LONGEST_SEARCH
 from tests.kit.patterns import LARGE, Pattern, hostile, in_code, what_slows
 
-PATTERNS, COMPUTED = in_code()
+PARTS = 8  # so that workers share them; to find them takes seconds, which collecting tests should not
 LONGEST = {  # characters of what they are matched against, where that is less
     "bot/decisions/query.py _TOKEN": LONGEST_SEARCH,
     "bot/views/inert.py _CLUSTER": 65,
@@ -22,17 +23,24 @@ OF_THE_OPERATOR = {  # in a thread of their own, for a limited time: see test_re
 }
 
 
+found = cache(in_code)
+
+
 def test_patterns_are_found() -> None:
-    assert len(PATTERNS) > 200
-    assert set(COMPUTED) == OF_THE_OPERATOR
-    assert LONGEST.keys() <= {each.name for each in PATTERNS}
+    patterns, computed = found()
+    assert len(patterns) > 200
+    assert set(computed) == OF_THE_OPERATOR
+    assert LONGEST.keys() <= {each.name for each in patterns}
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda each: f"{each.name.replace(' ', ':')}:{each.line}")
-def test_a_pattern_takes_linear_time(pattern: Pattern) -> None:
-    longest = LONGEST.get(pattern.name, LARGE)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_pattern_takes_linear_time(part: int) -> None:
+    patterns, _ = found()
     assert [
-        slow for run in pattern.runs() if (slow := what_slows(run, hostile(pattern.compiled), longest))
+        (each.name, each.line, slow)
+        for each in patterns[part::PARTS]
+        for run in each.runs()
+        if (slow := what_slows(run, hostile(each.compiled), LONGEST.get(each.name, LARGE)))
     ] == []
 
 

@@ -1,7 +1,7 @@
 """Node with the packages of package-lock.json, for the Node snippets of docs/, MCP's conformance suite and clients/clarify.ts.
 
-`python -m tests.kit.node [FOLDER]` installs them, and those of another folder's package-lock.json. Where the machine's Node is too old for them, npm brings a newer one. Where there is
-no npm, tests that need it are skipped.
+`python3 -m tests.kit.node [FOLDER]` installs them, and those of another folder's package-lock.json; it needs nothing installed.
+Where the machine's Node is too old for them, npm brings a newer one. Where there is no npm, tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 FOLDER = Path(__file__).parent
 HOW_TO = "no npm: install the packages nodejs and npm"
@@ -29,15 +29,6 @@ def installed() -> Path:
     return own if own.exists() else Path(theirs or "node")
 
 
-@pytest.fixture(scope="session")
-def node_program() -> Path:
-    """See `installed`."""
-    try:
-        return installed()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(str(error))
-
-
 def packages(folder: Path, *more: str) -> Path:
     """Returns the packages of a folder's package-lock.json, and `more`. Installs what is missing, one process at a time.
 
@@ -46,9 +37,8 @@ def packages(folder: Path, *more: str) -> Path:
     """
     if shutil.which("npm") is None:
         raise FileNotFoundError(HOW_TO)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not are_installed(folder):
+    with _alone(folder):
+        if not _are_installed(folder):
             _npm(folder, "ci")
             if more:
                 _npm(
@@ -59,7 +49,19 @@ def packages(folder: Path, *more: str) -> Path:
 
 
 def are_installed(folder: Path) -> bool:
-    """Returns whether the packages of a folder's package-lock.json are there."""
+    """Returns whether the packages of a folder's package-lock.json are there. Waits for a process that installs them."""
+    with _alone(folder):
+        return _are_installed(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _are_installed(folder: Path) -> bool:
     done = folder / "node_modules/installed"
     return done.exists() and done.read_bytes() == (folder / "package-lock.json").read_bytes()
 

@@ -38,13 +38,11 @@ from bot.views.render import Renderer
 from core.clarification import Answer, Clarification, Decider, Question
 from core.matching import followed_up
 from core.transitions import amended, answered
-from tests.kit.node import node_program
 from tests.kit.times import walk
 from tests.unit.bot.judges import OURS, RENDERER, judge_message, judge_view
 from tests.unit.bot.strategies import NOW, SLA, ask_of, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import about, content, drafts_of, windows_of
 
-__all__ = ["node_program"]
 ACME = Links.of(["https://github.com/acme/*"])
 PULL = "https://github.com/acme/shop/pull/7"
 # "p" asks in these tests' records.

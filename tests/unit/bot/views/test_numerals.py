@@ -10,7 +10,6 @@ import pytest
 
 from bot.views import numerals
 from bot.views.numerals import in_words
-from tests.kit.node import node_program  # noqa: F401 - a fixture
 
 WORDS = "1204 asked, 1.3 on average (95 % within 2 hours), 1234567 characters."
 _INTL = """
@@ -48,7 +47,7 @@ def test_what_is_no_number_stays_as_it_is(text: str) -> None:
     assert in_words(text, "de-DE") == text
 
 
-def test_signs_are_those_of_cldr(node_program: Path) -> None:  # noqa: F811
+def test_signs_are_those_of_cldr(node_program: Path) -> None:
     """As Node writes them, which has CLDR. Slack calls the Spanish of Latin America es-LA, which is that of Laos elsewhere."""
     tags = {tag: "es-419" if tag == "es-la" else tag for tag, signs in numerals._SIGNS.items() if signs}
     ran = subprocess.run(
