@@ -25,8 +25,7 @@ from bot.people.access import AccessControl, Person
 from bot.people.directory import People
 from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
-from bot.slack.control_origin import AnyPress, OriginCheck
-from bot.slack.payloads import Click, ControlOrigin, Invocation, Submission, opened_from
+from bot.slack.payloads import Click, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
@@ -378,29 +377,13 @@ class Interactions:
 
     answering: Answering
     commands: Commands
-    origin: OriginCheck
     gateway: Gateway
     later: Background
-
-    async def rejection(self, press: AnyPress, control: ControlOrigin) -> Told | None:
-        """Returns the reason to reject this click, or None."""
-        try:
-            why = await self.origin.refusal(press, control)
-        except StorageUnavailable as error:
-            return explained(error, "this message")
-        return None if why is None else Tell(why)
 
     def seen(self, channel: str) -> None:
         """Notes that a person clicked or wrote in a conversation: what is in their direct messages is read."""
         if channel.startswith("D"):
             self.answering.messages.seen(channel)
-
-    def modal_rejection(self, sent: Submission) -> Unrecorded | None:
-        """Returns the reason to reject this modal, or None."""
-        why = self.origin.elsewhere(sent.control)
-        if why is None and sent.opened_by != sent.person.user:
-            why = phrases.NOT_YOUR_WINDOW
-        return None if why is None else Unrecorded(why)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
         """Show the reaction to the person. If nothing was recorded, a message is enough once Slack has taken it; for an

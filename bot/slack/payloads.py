@@ -42,7 +42,7 @@ class ControlOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """A person's click on a control. `value`: the control's payload, without its seal; empty if it has none.
+    """A person's click on a control. `action`: its action_id; `value`: its payload, without its seal; empty if it has none.
 
     `surface`: where the control is; an ephemeral message can be changed only through the `response_url`. `view_id` and
     `callback`: the modal's.
@@ -52,6 +52,7 @@ class Click:
     person: Person
     place: Place
     control: ControlOrigin
+    action: str = ""
     trigger: str = ""
     response_url: str = ""
     surface: Surface = "message"
@@ -79,10 +80,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A submitted modal. `value`: the payload of the control that opened it, at `place`, without its seal; empty if
-    it has none. `values` as in view.state.values; `opened_by`: the user it was opened for, empty if not known.
+    """A submitted modal. `callback`: its callback_id; `value`: the payload of the control that opened it, at `place`, without
+    its seal; empty if it has none. `values` as in view.state.values; `opened_by`: the user it was opened for, empty if not
+    known.
     """
 
+    callback: str
     value: str
     person: Person
     place: Place
@@ -112,6 +115,7 @@ def click_of(body: Json, deadline: float) -> Click:
         installation, value = _unsealed(str(view.get("private_metadata")))[0], str(action.get("value") or "")
     in_modal = surface == "modal"
     return Click(
+        action=str(action.get("action_id") or ""),
         value=value,
         person=_person(body, deadline),
         place=_origin(view).place if in_modal else _place(body),
@@ -157,6 +161,7 @@ def submission_of(body: Json, deadline: float) -> Submission:
     view = _object(body.get("view"))
     origin = _origin(view)
     return Submission(
+        callback=str(view.get("callback_id") or ""),
         value=origin.packed,
         person=_person(body, deadline),
         place=origin.place,

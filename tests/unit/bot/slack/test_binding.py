@@ -12,6 +12,7 @@ from bot.slack.control_origin import OriginCheck
 from bot.slack.payloads import ControlOrigin, click_of, submission_of
 from bot.views import phrases
 from bot.views.codec import HomePress, ListPress, Press, seal
+from bot.views.reaction import Tell
 
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
 
@@ -65,7 +66,7 @@ async def test_control_without_a_seal_is_refused_even_on_a_message_of_ours(spot:
     turn = ListPress("page", "mine", 2)
     adopted: list[str] = []
     binding = origin_check(InDoubt(turn), adopted)
-    assert await binding.refusal(turn, ControlOrigin("", *spot)) == phrases.UNKNOWN_CARD
+    assert await binding.refusal(turn, ControlOrigin("", *spot)) == Tell(phrases.UNKNOWN_CARD)
     assert adopted == []
 
 
