@@ -17,7 +17,7 @@ from tests.bench.stage import ROOT, bot, stage
 from tests.bench.table import Row, median, ms, spread
 
 _MEGABYTE = 1 << 20
-_LIBRARIES = "import slack_bolt, aiohttp, pydantic"
+_LIBRARIES = "import slack_sdk.web.async_client, aiohttp, pydantic"
 
 
 async def imports(_folder: Path, rounds: int) -> list[Row]:
