@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -119,18 +119,24 @@ class Pace:
         self.failures = 0
 
 
+async def first_of(*works: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Returns the one of these that ended first, the earliest named of several, after cancelling the others."""
+    running = [asyncio.ensure_future(each) for each in works]
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        return next(each for each in running if each in done)
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]) -> bool:
     """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
-    working, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
-    try:
-        await asyncio.wait({working, limit}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        for task in (working, limit):
-            task.cancel()
-        await asyncio.gather(working, limit, return_exceptions=True)
+    working = asyncio.ensure_future(work)
+    ended = await first_of(working, clock.sleep(seconds))
+    ended.result()
+    return ended is working
 
 
 async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:
@@ -140,14 +146,10 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
     async def sleep() -> None:
         await clock.sleep(max(seconds - (clock.steady() - began), _SHORTEST_SLEEP))
 
-    waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
     if seconds < inf:
-        waits.add(asyncio.ensure_future(sleep()))
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
+        await first_of(event.wait(), sleep())
+    else:
+        await event.wait()
 
 
 class ConcurrencyLimit:

@@ -81,7 +81,7 @@ class Leavers:
             await self.announcer.tell_of_leaver(record, holder, calls=incident is None)
 
     async def _look_at_incident(self, each: OpenIncident) -> None:
-        holder, incident = self.policies.wants(each.incident, each.history).holder, each.incident
+        holder, incident = self.policies.wants(each.incident).holder, each.incident
         known = None if incident.clarification is None else self.index.get(incident.clarification)
         if holder is not None and await self._is_gone(Person("", holder), known, incident):
             await self.incidents.happened([(incident.id, Left(self.clock.now(), holder))])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -23,7 +23,7 @@ from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Acting
-from core.clock import Clock, backoff
+from core.clock import Clock, backoff, first_of
 
 SILENCE = 45.0
 _MAX_ITEMS = 10_000
@@ -36,7 +36,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _UNAUTHORIZED = 60.0
 _REMEMBERED = 1000  # replies whose subscription was unknown
 _LONGEST_ASKED = 86400.0
-_T = TypeVar("_T")
 log = structlog.get_logger(__name__)
 
 
@@ -221,7 +220,9 @@ class Subscriber:
         self.subscription = subscription
         self._renew.clear()
         self._signs = 0
-        return await _first(self._read(subscription), self._watch(), self._subscription_gone())
+        ended = await first_of(self._read(subscription), self._watch(), self._subscription_gone())
+        lost: NotConnected = ended.result()
+        return lost
 
     async def _stored_subscription(self) -> Subscription | None:
         """Returns the standard dialect's subscription that we have, or had before a restart."""
@@ -357,18 +358,6 @@ def reconnect_delay(lost: NotConnected, attempt: int, rng: random.Random, sse_re
     if lost.unauthorized:
         wait += _UNAUTHORIZED
     return min(_LONGEST_ASKED, max(wait, lost.retry_after or 0.0, sse_retry or 0.0))
-
-
-async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:
-    """Returns the result of the first to end, after cancelling the others."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task in done).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -193,9 +193,8 @@ class Answering:
 
     async def ask_which(
         self, waiting: Sequence[Clarification], written: Written, person: Person, name: str, at: datetime
-    ) -> tuple[Tell, str]:
-        """Store what a person wrote under a digest of `name`, and ask which question it answers; returns the message and
-        the digest.
+    ) -> Tell:
+        """Store what a person wrote under a digest of `name`, and ask which question it answers.
 
         Raises:
             StorageUnavailable: the text is not stored.
@@ -204,7 +203,7 @@ class Answering:
         kept: dict[str, object] = {**written._asdict(), "user": person.user, "at": at.isoformat()}
         await self.memory.keep_text(text_id, kept)
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
-        return Tell(asked.text, blocks=asked.blocks), text_id
+        return Tell(asked.text, blocks=asked.blocks)
 
     async def refusal(
         self,

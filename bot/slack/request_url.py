@@ -98,7 +98,7 @@ class _Now(SignatureClock):
 class RequestUrl:
     """Answers Slack's requests: `take` works at any time, and calls the handler between `start` and `stop`.
 
-    Calls `on_gap` when Slack may have dropped events.
+    Calls `on_gap` when Slack may have dropped events. `since`: when `connected` last changed.
     """
 
     signing_secret: str
@@ -112,7 +112,7 @@ class RequestUrl:
         self._handling = Background()
         self._open = False
         self._turned_away = False  # whether an event came before `start`
-        self._since = self.clock.now()
+        self.since = self.clock.now()
         self._stopped = asyncio.Event()
 
     @property
@@ -120,16 +120,11 @@ class RequestUrl:
         """Whether requests are handled. Whether Slack's requests reach us is not known here."""
         return self._open
 
-    @property
-    def since(self) -> datetime:
-        """When `connected` last changed."""
-        return self._since
-
     async def start(self, handle: Callable[[Envelope], Awaitable[Json | None]]) -> None:
         """Hand requests to `handle` from now on. It returns the JSON to respond with, if any."""
         self._handle = handle
         self._missed.opened(self.clock.now())
-        self._open, self._since = not self._stopped.is_set(), self.clock.now()
+        self._open, self.since = not self._stopped.is_set(), self.clock.now()
         if self._turned_away:  # it may have come after the catch-up read the history
             self.on_gap()
 
@@ -142,7 +137,7 @@ class RequestUrl:
 
     async def stop(self) -> None:
         """Handle nothing more; wait, for a while, until running requests are answered."""
-        self._open, self._since = False, self.clock.now()
+        self._open, self.since = False, self.clock.now()
         self._stopped.set()
         await self._handling.drain(self.drain)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -20,6 +20,7 @@ from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
+from core.clock import first_of
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
@@ -229,8 +230,11 @@ def clarification_routes(
                     "Too many requests are waiting already. Try again in 5 seconds.",
                     headers={"Retry-After": "5"},
                 )
-            news, ends = hub.until(clarification_id, is_news), (lost.wait(), stopping_of(request).wait())
-            await _until_any(query.wait, news, *ends, hung_up(request.receive))
+            news = asyncio.ensure_future(hub.until(clarification_id, is_news))
+            ends = lost.wait(), stopping_of(request).wait(), hung_up(request.receive)
+            await first_of(news, *ends, asyncio.sleep(query.wait))
+            if not news.cancelled():
+                news.result()
         return _shown(await find(clarification_id, who))
 
     @router.get("")
@@ -268,19 +272,6 @@ def _news(after_round: int | None, revision: int | None) -> _Test:
     wanted = [changed] if revision is not None else []
     wanted += [went_on] if after_round is not None else []
     return lambda now: any(is_news(now) for is_news in wanted or [answered])
-
-
-async def _until_any(seconds: float, news: Awaitable[Any], *ends: Awaitable[Any]) -> None:
-    """Returns when the first of these ends, or after `seconds`. Raises the exception of `news`."""
-    waits = [asyncio.ensure_future(each) for each in (news, *ends)]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-    if not waits[0].cancelled():
-        waits[0].result()
 
 
 def _check_asker(role: str, who: Speaker) -> None:
