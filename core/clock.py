@@ -146,10 +146,15 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
     async def sleep() -> None:
         await clock.sleep(max(seconds - (clock.steady() - began), _SHORTEST_SLEEP))
 
+    # Not `first_of`: what is cancelled here has nothing to clean up, and waiting for it takes turns of the event loop.
+    waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
     if seconds < inf:
-        await first_of(event.wait(), sleep())
-    else:
-        await event.wait()
+        waits.add(asyncio.ensure_future(sleep()))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 class ConcurrencyLimit:

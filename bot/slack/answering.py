@@ -94,13 +94,33 @@ class Answering:
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
         """Do what the clicked control does, if this person may; anyone may look."""
+        reaction: Reaction
         try:
-            return await self._pressed(press, person, place)
+            match press.verb:
+                case "yes" | "no" | "choice" | "select" | "accept" | "reject":
+                    reaction = await self._answer_by_press(press, person, place)
+                case "which":
+                    reaction = await self._answer_with_kept_text(press, person, place)
+                case "take" | "letgo":
+                    reaction = await self._own(press, person, place)
+                case "answer" | "review":
+                    reaction = await self._open(press, person, place)
+                case "view":
+                    record = await self.ledger.find(press.clarification)
+                    reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
+                case "verify":
+                    record = await self.ledger.find(press.clarification)
+                    proof = await self.prove(record, press.round)
+                    shown = verify_view(record, press.round, proof, self._locale_of(person))
+                    reaction = OpenModal(self.renderer.view(shown))
+                case "list" | "page":
+                    reaction = OpenModal(await self._list(press))
         except BadPress as error:
             _answers_log.warning("cannot read a control: %s", error)
-            return Tell(phrases.UNREADABLE_PRESS)
+            reaction = Tell(phrases.UNREADABLE_PRESS)
         except _EXPECTED as error:
-            return self._explained(error, press.clarification)
+            reaction = self._explained(error, press.clarification)
+        return reaction
 
     async def show_again(self, channel: str, ts: str) -> None:
         """Post the card of an open question again, if that was the deleted message.
@@ -236,31 +256,6 @@ class Answering:
         """Returns a phrase without markup, for places where Slack formats nothing."""
         return mrkdwn.plain(phrase, self.people.known_name)
 
-    async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
-        match press.verb:
-            case "yes" | "no" | "choice" | "select" | "accept" | "reject":
-                await self.unread.hear(press.clarification, person.deadline)
-                reaction = await self._answer_by_press(press, person, place)
-            case "take" | "letgo":
-                reaction = await self._own(press, person, place)
-            case "which":
-                await self.unread.hear(press.clarification, person.deadline)
-                reaction = await self._answer_with_kept_text(press, person, place)
-            case "answer" | "review":
-                reaction = await self._open(press, person, place)
-            case "view":
-                record = await self.ledger.find(press.clarification)
-                reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
-            case "verify":
-                record = await self.ledger.find(press.clarification)
-                proof = await self.prove(record, press.round)
-                reaction = OpenModal(
-                    self.renderer.view(verify_view(record, press.round, proof, self._locale_of(person)))
-                )
-            case "list" | "page":
-                reaction = OpenModal(await self._list(press))
-        return reaction
-
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
         """Take an open question, take it over, or release it."""
         record = await self.ledger.find(press.clarification)
@@ -291,6 +286,7 @@ class Answering:
             return answers.from_choices(record.asked, [press.number()])
 
         now = self.clock.now()
+        await self.unread.hear(press.clarification, person.deadline)
         try:
             return await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
@@ -300,6 +296,7 @@ class Answering:
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """Record a stored reply, now that its author says which question it answers."""
+        await self.unread.hear(press.clarification, person.deadline)
         kept = await self.memory.kept_text(press.arg)
         if kept is None:
             return Tell(REPLY_FORGOTTEN)

@@ -111,7 +111,7 @@ class SlackApp:
         wait = _FIRST_RETRY
         while True:
             try:
-                await self.handlers.people.me()
+                await self.handlers.people.installation()
                 await require_answerers(self.settings, self.handlers.people)
                 break
             except SlackUnreachableError as error:

@@ -15,7 +15,6 @@ from typing import Any
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
-from bot.people.access import lookup_deadline
 from bot.people.directory import Fact, People
 from bot.slack.answering import Answering, Interactions
 from bot.slack.control_origin import OriginCheck
@@ -28,7 +27,7 @@ from bot.slack.payloads import (
     command_of,
     deleted_message,
     message_event,
-    name_team,
+    person_of,
     shortcut_of,
     submission_of,
 )
@@ -94,19 +93,18 @@ class Handlers:
         Raises:
             Unacknowledged: nothing was recorded, and nobody could be told.
         """
-        name_team(body, self.people.team)
-        deadline = lookup_deadline()
+        person = person_of(body, self.people.team)
         match body.get("type"):
             case "block_actions":
-                await self._click(click_of(body, deadline))
+                await self._click(click_of(body, person))
             case "view_submission":
-                return await self._submit(submission_of(body, deadline))
+                return await self._submit(submission_of(body, person))
             case "message_action" if body.get("callback_id") == USE_AS_ANSWER:
-                await self._use_as_answer(shortcut_of(body, deadline))
+                await self._use_as_answer(shortcut_of(body, person))
             case "block_suggestion":
                 return {"options": []}
             case None if body.get("command") == COMMAND:
-                return await self._command(command_of(body, deadline))
+                return await self._command(command_of(body, person))
         return None
 
     async def hear(self, body: Json) -> None:
