@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _T = TypeVar("_T")
 _SHORTEST_SLEEP = 0.001  # a shorter sleep could return at the same clock reading, again and again
@@ -132,18 +132,20 @@ async def beside(*work: Awaitable[_T]) -> AsyncIterator[Sequence[asyncio.Future[
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def ends_first(work: Awaitable[object], *others: Awaitable[object]) -> bool:
-    """Whether `work` ends before all of `others`; what has not ended is cancelled. Raises what `work` raises."""
-    async with beside(work, *others) as tasks:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[0].done():
-            tasks[0].result()
-        return tasks[0].done()
+async def first_of(*work: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Returns the one of these that ended first, the earliest named of several, after cancelling the others."""
+    async with beside(*work) as tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(each for each in tasks if each in done)
 
 
-async def within(clock: Clock, seconds: float, work: Awaitable[object]) -> bool:
+async def within(clock: Clock, seconds: float, work: Awaitable[Any]) -> bool:
     """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
-    return await ends_first(work, clock.sleep(seconds))
+    working = asyncio.ensure_future(work)
+    ended = await first_of(working, clock.sleep(seconds))
+    if ended is working:
+        ended.result()
+    return ended is working
 
 
 async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:
@@ -153,6 +155,7 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
     async def sleep() -> None:
         await clock.sleep(max(seconds - (clock.steady() - began), _SHORTEST_SLEEP))
 
+    # Not `first_of`: what is cancelled here has nothing to clean up, and waiting for it takes turns of the event loop.
     waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
     if seconds < inf:
         waits.add(asyncio.ensure_future(sleep()))

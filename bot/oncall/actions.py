@@ -315,7 +315,7 @@ class PageActions:
     def _is_others(self, incident: Incident, user: str) -> bool:
         """Whether someone else claimed it: an older page may still offer to snooze it."""
         each = self.incidents.open(incident.id)
-        want = self.policies.wants(incident, each.history) if each is not None else None
+        want = self.policies.wants(each.incident) if each is not None else None
         return want is not None and want.state == "taken" and want.holder != user
 
     async def _in_records(

@@ -13,15 +13,14 @@ from bot.base import Base
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages, Permalinks
 from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.deciders import Leavers, Quorum
 from bot.oncall.escalations import Escalations
 from bot.oncall.feeds import Copies, Feeds, Sources
 from bot.oncall.incidents import Incidents
-from bot.oncall.leavers import Leavers
 from bot.oncall.outside import BrokenPager, Outside, OutsidePager
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
-from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
 from bot.oncall.source import BrokenSource, OnCallSource
 from bot.oncall.turns import Turns

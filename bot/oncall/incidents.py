@@ -101,10 +101,13 @@ class OpenIncident:
     """
 
     incident: Incident
-    history: list[Happening]
     paged: set[str] = field(default_factory=set)
     newest: dict[str, int] = field(default_factory=dict)
     due: datetime | None = None
+
+    @property
+    def history(self) -> list[Happening]:
+        return self.incident.history
 
     def note_page(self, page: int, target: str, users: set[str], *, in_thread: bool) -> None:
         """Note a page to a channel or user, which notifies `users`."""
@@ -151,8 +154,8 @@ class Incidents:
             elif (known := self._open.get(incident.id)) is None:
                 self._keep_open(_opened(incident))
             else:
-                known.incident = incident
-                for each in incident.history[-_NOTED:]:
+                noted, known.incident = known.history[-_NOTED:], incident
+                for each in noted:
                     known.note(each)
 
     async def raise_(self, new: NewIncident) -> Incident | None:
@@ -185,7 +188,8 @@ class Incidents:
 
         incident = await self.store.write(work)
         if incident is not None:
-            self._keep_open(OpenIncident(incident, [began]))
+            incident.history.append(began)
+            self._keep_open(OpenIncident(incident))
         return incident
 
     async def happened(self, entries: Sequence[tuple[int, Happening]]) -> None:
@@ -420,7 +424,9 @@ def _happening(entry: Mapping[str, Any]) -> Happening:
 
 
 def _opened(incident: Incident) -> OpenIncident:
-    return OpenIncident(incident, list(incident.history) or [Began(incident.began_at)])
+    if not incident.history:
+        incident.history.append(Began(incident.began_at))
+    return OpenIncident(incident)
 
 
 # An incident with a row for each entry of its log.

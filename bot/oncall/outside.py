@@ -79,22 +79,21 @@ class Outside:
 
     async def send(self, variable: str, page: PagerText) -> Outcome:
         """Returns once the service accepted the page, or did not."""
-        outcome = await self._send(variable, PagerText(page.title[:_TITLE], page.body[:_BODY]))
+        shown = PagerText(page.title[:_TITLE], page.body[:_BODY])
+        outcome: Outcome
+        try:
+            async with self.acting(), asyncio.timeout(self.limit):
+                outcome = await self.pagers[variable].send(shown)
+        except NotLeading as error:
+            outcome = RetryLater(str(error))
+        except TimeoutError:
+            outcome = RetryLater(f"no answer within {self.limit:g} s")
+        except Exception as error:  # noqa: BLE001 - a fault of a pager; its message may hold the address
+            outcome = RetryLater(type(error).__name__)
         self.telemetry.paged("outside", "sent" if isinstance(outcome, Delivered) else "failed")
         if not isinstance(outcome, Delivered):
             _log.error("an outside pager did not take a page", through=variable, reason=outcome.reason)
         return outcome
-
-    async def _send(self, variable: str, page: PagerText) -> Outcome:
-        try:
-            async with self.acting(), asyncio.timeout(self.limit):
-                return await self.pagers[variable].send(page)
-        except NotLeading as error:
-            return RetryLater(str(error))
-        except TimeoutError:
-            return RetryLater(f"no answer within {self.limit:g} s")
-        except Exception as error:  # noqa: BLE001 - a fault of a pager; its message may hold the address
-            return RetryLater(type(error).__name__)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -226,7 +226,7 @@ class Pager:
     def _ask(self, each: OpenIncident) -> Wanted | None:
         """What the policy wants; None if asking failed, which is logged."""
         try:
-            return self.policies.wants(each.incident, each.history)
+            return self.policies.wants(each.incident)
         except Exception:  # noqa: BLE001 - one broken incident must not stop the others
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import compress
@@ -22,7 +21,7 @@ from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_wor
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.errors import ClarifyError
-from core.escalation import Began, Handed, Happening, Snoozed, Taken
+from core.escalation import Began, Handed, Snoozed, Taken
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
@@ -54,24 +53,25 @@ class PageView:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
-        history = incident.history
         # Read again after the incident: if that was paged meanwhile, the card says whom it mentions.
         sending = sending_of(await self.messages.get(row.key) or row)
         mentions = sending.destination.mentions if sending is not None else ()
-        item = self._standing(incident, history)
+        item = self._standing(incident)
         handoff = Handoff(**row.body["handoff"])
         return Drawn(
             self.renderer.message(handoff_card(handoff, item, mentions)),
             needed=item.state != "closed",
             final=item.state == "closed",
-            waits=self._is_to_be_paged(incident, history),
+            waits=self._is_to_be_paged(incident),
         )
 
-    def _is_to_be_paged(self, incident: Incident, history: Sequence[Happening]) -> bool:
+    def _is_to_be_paged(self, incident: Incident) -> bool:
         """Whether the pager is about to decide whom a new handoff's card mentions: an edit would notify no one."""
         age = self.policies.clock.now() - incident.began_at
-        is_new = all(isinstance(each, Began) for each in history) and timedelta(0) <= age < _PAGED_WITHIN
-        return is_new and bool(self.policies.wants(incident, history).send)
+        is_new = (
+            all(isinstance(each, Began) for each in incident.history) and timedelta(0) <= age < _PAGED_WITHIN
+        )
+        return is_new and bool(self.policies.wants(incident).send)
 
     async def _draw_page(self, row: MessageRow) -> Drawn | None:
         sending = sending_of(row)
@@ -131,7 +131,7 @@ class PageView:
         incidents = await self.incidents.all(page.incidents)
         if not incidents:
             return None
-        items = [self._standing(each, each.history) for each in incidents]
+        items = [self._standing(each) for each in incidents]
         if len(items) > 1 and any(each.state != "closed" for each in items):
             left = [each.state != "closed" for each in items]
             incidents, items = list(compress(incidents, left)), list(compress(items, left))
@@ -159,13 +159,13 @@ class PageView:
             _log.exception("cannot lay out a page", page=content.page)
             return self.renderer.message(page_card(content.bare()))
 
-    async def item(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
+    async def item(self, incident: Incident) -> PageItem:
         """An open incident as a page lists it."""
-        return await self._item(incident, self._standing(incident, history), None)
+        return await self._item(incident, self._standing(incident), None)
 
-    def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
+    def _standing(self, incident: Incident) -> PageItem:
         """The state of an incident, without its question and links."""
-        want = self.policies.wants(incident, history)
+        history, want = incident.history, self.policies.wants(incident)
         state: ItemState = "closed" if not incident.is_open else _STATES[want.state]
         closing = (Taken,) if state == "closed" else (Taken, Handed)
         last = next((each for each in reversed(history) if isinstance(each, closing)), None)

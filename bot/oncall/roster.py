@@ -36,7 +36,6 @@ from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.escalation import (
     EscalationStep,
-    Happening,
     Override,
     Policy,
     Wanted,
@@ -305,9 +304,9 @@ class Policies:
     def __post_init__(self) -> None:
         self._policies = {each.name: _policy(each) for each in self.settings.on_call}
 
-    def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
+    def wants(self, incident: Incident) -> Wanted:
         """What an incident's policy wants now."""
-        return wanted(self._policy_of(incident), history, self.clock.now())
+        return wanted(self._policy_of(incident), incident.history, self.clock.now())
 
     async def turn(self, incident: Incident) -> OnDuty:
         """Who is on call by an incident's policy."""

@@ -204,7 +204,7 @@ class Turns:
         ends: dict[str, list[ShiftEnds]] = {}
         for change in changes:
             about = [each for each in self.incidents if each.incident.policy == change.policy.name]
-            items = [await self.page_view.item(each.incident, each.history) for each in about[:LISTED]]
+            items = [await self.page_view.item(each.incident) for each in about[:LISTED]]
             notes = await self._notes(about, change.left) if change.came else []
             duty, name = change.duty, change.policy.name
             for user in change.came:

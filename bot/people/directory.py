@@ -138,30 +138,24 @@ class People:
         self._known: dict[str, Profile] = {}  # as last described
         self.outdated = asyncio.Event()  # set when cached facts were dropped
         self._groups: set[str] = set()  # that were asked about: those of the configuration
-        self._me: AsyncSlackResponse | None = None
-
-    async def me(self) -> AsyncSlackResponse:
-        """Returns what auth.test says about us; asks Slack until it answers once."""
-        if self._me is None:
-            self._me = await ask("auth.test", self._web.auth_test)
-        return self._me
+        self._me: Mapping[str, Any] = {}  # what auth.test says about us
 
     @property
     def bot_user(self) -> str:
-        """Our own user id, empty until `me` is known."""
-        return self._mine("user_id")
+        """Our own user id; empty until Slack said who we are."""
+        return str(self._me.get("user_id") or "")
 
     @property
     def team(self) -> str:
-        """Our home workspace, empty until `me` is known."""
-        return self._mine("team_id")
-
-    def _mine(self, name: str) -> str:
-        return str(self._me.get(name) or "") if self._me is not None else ""
+        """Our home workspace; empty until Slack said who we are."""
+        return str(self._me.get("team_id") or "")
 
     async def installation(self) -> Installation:
-        me = (await self.me()).data
-        return Installation.of(me if isinstance(me, dict) else {})
+        """Returns where we are installed; asks Slack who we are until it answers once."""
+        if not self._me:
+            said = (await ask("auth.test", self._web.auth_test)).data
+            self._me = said if isinstance(said, dict) else {}
+        return Installation.of(self._me)
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)

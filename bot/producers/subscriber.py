@@ -23,7 +23,7 @@ from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Acting
-from core.clock import Clock, backoff, beside
+from core.clock import Clock, backoff, first_of
 
 SILENCE = 45.0
 _MAX_ITEMS = 10_000
@@ -220,9 +220,9 @@ class Subscriber:
         self.subscription = subscription
         self._renew.clear()
         self._signs = 0
-        async with beside(self._read(subscription), self._watch(), self._subscription_gone()) as ends:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            return next(each for each in ends if each in done).result()
+        ended = await first_of(self._read(subscription), self._watch(), self._subscription_gone())
+        lost: NotConnected = ended.result()
+        return lost
 
     async def _stored_subscription(self) -> Subscription | None:
         """Returns the standard dialect's subscription that we have, or had before a restart."""

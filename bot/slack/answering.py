@@ -25,8 +25,7 @@ from bot.people.access import AccessControl, Person
 from bot.people.directory import People
 from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
-from bot.slack.control_origin import AnyPress, OriginCheck
-from bot.slack.payloads import Click, ControlOrigin, Invocation, Submission, opened_from
+from bot.slack.payloads import Click, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
@@ -95,13 +94,33 @@ class Answering:
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
         """Do what the clicked control does, if this person may; anyone may look."""
+        reaction: Reaction
         try:
-            return await self._pressed(press, person, place)
+            match press.verb:
+                case "yes" | "no" | "choice" | "select" | "accept" | "reject":
+                    reaction = await self._answer_by_press(press, person, place)
+                case "which":
+                    reaction = await self._answer_with_kept_text(press, person, place)
+                case "take" | "letgo":
+                    reaction = await self._own(press, person, place)
+                case "answer" | "review":
+                    reaction = await self._open(press, person, place)
+                case "view":
+                    record = await self.ledger.find(press.clarification)
+                    reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
+                case "verify":
+                    record = await self.ledger.find(press.clarification)
+                    proof = await self.prove(record, press.round)
+                    shown = verify_view(record, press.round, proof, self._locale_of(person))
+                    reaction = OpenModal(self.renderer.view(shown))
+                case "list" | "page":
+                    reaction = OpenModal(await self._list(press))
         except BadPress as error:
             _answers_log.warning("cannot read a control: %s", error)
-            return Tell(phrases.UNREADABLE_PRESS)
+            reaction = Tell(phrases.UNREADABLE_PRESS)
         except _EXPECTED as error:
-            return self._explained(error, press.clarification)
+            reaction = self._explained(error, press.clarification)
+        return reaction
 
     async def show_again(self, channel: str, ts: str) -> None:
         """Post the card of an open question again, if that was the deleted message.
@@ -194,9 +213,8 @@ class Answering:
 
     async def ask_which(
         self, waiting: Sequence[Clarification], written: Written, person: Person, name: str, at: datetime
-    ) -> tuple[Tell, str]:
-        """Store what a person wrote under a digest of `name`, and ask which question it answers; returns the message and
-        the digest.
+    ) -> Tell:
+        """Store what a person wrote under a digest of `name`, and ask which question it answers.
 
         Raises:
             StorageUnavailable: the text is not stored.
@@ -205,7 +223,7 @@ class Answering:
         kept: dict[str, object] = {**written._asdict(), "user": person.user, "at": at.isoformat()}
         await self.memory.keep_text(text_id, kept)
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
-        return Tell(asked.text, blocks=asked.blocks), text_id
+        return Tell(asked.text, blocks=asked.blocks)
 
     async def refusal(
         self,
@@ -238,31 +256,6 @@ class Answering:
         """Returns a phrase without markup, for places where Slack formats nothing."""
         return mrkdwn.plain(phrase, self.people.known_name)
 
-    async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
-        match press.verb:
-            case "yes" | "no" | "choice" | "select" | "accept" | "reject":
-                await self.unread.hear(press.clarification, person.deadline)
-                reaction = await self._answer_by_press(press, person, place)
-            case "take" | "letgo":
-                reaction = await self._own(press, person, place)
-            case "which":
-                await self.unread.hear(press.clarification, person.deadline)
-                reaction = await self._answer_with_kept_text(press, person, place)
-            case "answer" | "review":
-                reaction = await self._open(press, person, place)
-            case "view":
-                record = await self.ledger.find(press.clarification)
-                reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
-            case "verify":
-                record = await self.ledger.find(press.clarification)
-                proof = await self.prove(record, press.round)
-                reaction = OpenModal(
-                    self.renderer.view(verify_view(record, press.round, proof, self._locale_of(person)))
-                )
-            case "list" | "page":
-                reaction = OpenModal(await self._list(press))
-        return reaction
-
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
         """Take an open question, take it over, or release it."""
         record = await self.ledger.find(press.clarification)
@@ -293,6 +286,7 @@ class Answering:
             return answers.from_choices(record.asked, [press.number()])
 
         now = self.clock.now()
+        await self.unread.hear(press.clarification, person.deadline)
         try:
             return await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
@@ -302,6 +296,7 @@ class Answering:
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """Record a stored reply, now that its author says which question it answers."""
+        await self.unread.hear(press.clarification, person.deadline)
         kept = await self.memory.kept_text(press.arg)
         if kept is None:
             return Tell(REPLY_FORGOTTEN)
@@ -378,29 +373,13 @@ class Interactions:
 
     answering: Answering
     commands: Commands
-    origin: OriginCheck
     gateway: Gateway
     later: Background
-
-    async def rejection(self, press: AnyPress, control: ControlOrigin) -> Told | None:
-        """Returns the reason to reject this click, or None."""
-        try:
-            why = await self.origin.refusal(press, control)
-        except StorageUnavailable as error:
-            return explained(error, "this message")
-        return None if why is None else Tell(why)
 
     def seen(self, channel: str) -> None:
         """Notes that a person clicked or wrote in a conversation: what is in their direct messages is read."""
         if channel.startswith("D"):
             self.answering.messages.seen(channel)
-
-    def modal_rejection(self, sent: Submission) -> Unrecorded | None:
-        """Returns the reason to reject this modal, or None."""
-        why = self.origin.elsewhere(sent.control)
-        if why is None and sent.opened_by != sent.person.user:
-            why = phrases.NOT_YOUR_WINDOW
-        return None if why is None else Unrecorded(why)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
         """Show the reaction to the person. If nothing was recorded, a message is enough once Slack has taken it; for an

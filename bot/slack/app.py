@@ -1,29 +1,19 @@
 """The Slack app: our identity, the connection, the listeners, and the catch-up on missed messages.
 
-Bolt dispatches to the listeners. Its other habits, each seen by running it, and what we do about them:
-
-* it acknowledges events before their listener ran → `process_before_response`;
-* if its first auth.test fails, it answers events with "please reinstall" → `authorize` with a result that we have;
-* it never acknowledges an envelope without a listener → a listener for the rest, registered last;
-* it logs exceptions together with the payload → an error handler that logs the envelope only.
+Without Bolt, which acknowledges events before their listeners ran and never an envelope without one, drops events if its
+first auth.test fails, and logs payloads. What is left of it, to find the listener of a request, is in `bot.slack.listeners`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import structlog
-from slack_bolt.async_app import AsyncApp
-from slack_bolt.authorization import AuthorizeResult
-from slack_bolt.request.async_request import AsyncBoltRequest
-from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import (
@@ -37,8 +27,7 @@ from bot.oncall.outside import REMOVED
 from bot.people.answerers import require_answerers
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
-from bot.slack.listeners import Handlers, register
-from bot.slack.payloads import deleted_message, message_event, name_team
+from bot.slack.listeners import Handlers
 from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError, ask
@@ -46,7 +35,7 @@ from bot.views import phrases
 from core.clock import Clock, ConcurrencyLimit
 
 _log = structlog.get_logger("clarify.slack")
-_bolt_log = logging.getLogger("clarify.slack")
+_listener_log = logging.getLogger("clarify.slack")
 # Short, since cards wait until Slack has told us who we are. Seconds.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
@@ -77,7 +66,6 @@ class SlackApp:
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._looked_back = False
-        self._bolt: AsyncApp | None = None
 
     @property
     def request_url(self) -> RequestUrl | None:
@@ -123,7 +111,7 @@ class SlackApp:
         wait = _FIRST_RETRY
         while True:
             try:
-                response = await self.handlers.people.me()
+                await self.handlers.people.installation()
                 await require_answerers(self.settings, self.handlers.people)
                 break
             except SlackUnreachableError as error:
@@ -137,13 +125,6 @@ class SlackApp:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
-        me = AuthorizeResult.from_auth_test_response(bot_token=self.web.token, auth_test_response=response)
-        self.build(me)
-
-    def build(self, me: AuthorizeResult) -> None:
-        """Create the Bolt app with all listeners."""
-        self._bolt = bolt_app(self.web, me)
-        register(self._bolt, self.handlers)
 
     def look_back(self) -> None:
         """Start reading, in the background, what people wrote while the bot was away."""
@@ -179,91 +160,25 @@ class SlackApp:
         """Hand an envelope to the listeners; returns the payload of its acknowledgement.
 
         Raises:
-            Unacknowledged: they did not take it.
+            Unacknowledged: they did not take it. Slack resends an event, and shows an error to the person who clicked.
         """
-        if self._is_no_news(envelope.payload):
-            return None
-        headers = _headers(envelope.attempt, envelope.reason)
-        request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
-        response = await self._respond(request)
-        if response.status != 200:
-            raise Unacknowledged(f"status {response.status}")
-        return _payload(response)
-
-    def _is_no_news(self, payload: Json) -> bool:
-        """Returns whether no listener needs this message. Slack sends us our own posts and edits, too."""
-        event = payload.get("event")
-        if self._bolt is None or not isinstance(event, dict) or event.get("type") != "message":
-            return False
-        is_told = message_event(event, self.handlers.people.bot_user) or deleted_message(event)
-        if not is_told:
-            self.passed()
-        return not is_told
-
-    async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
-        """Returns the listeners' response. If an event was not taken, schedules a catch-up."""
-        if self._bolt is None:
+        body = envelope.payload
+        if not self.handlers.people.bot_user:
             raise Unacknowledged("it is not known yet who we are")
         self.passed()
-        if request.body.get("type") != "event_callback":
+        is_event = body.get("type") == "event_callback"
+        try:
+            if is_event:  # without a slot: no person waits for an event
+                await self.handlers.hear(body)
+                return None
             async with self.acts.slot():
-                return await self._bolt.async_dispatch(request)
-        response = await self._bolt.async_dispatch(request)  # without a slot: no person waits for an event
-        if response.status != 200:
-            self.backfill.catch_up.schedule()
-        return response
-
-
-def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
-    """Returns a Bolt app without listeners. `bot.slack.request_url` has checked the signatures of its requests."""
-    logger = logging.getLogger("slack_bolt.clarify")
-    # Bolt warns about SLACK_BOT_TOKEN in the environment, where it belongs.
-    logger.setLevel(logging.ERROR)
-
-    async def authorize() -> AuthorizeResult:
-        return me
-
-    app = AsyncApp(
-        name="clarify-bot",
-        logger=logger,
-        client=AsyncWebClient(base_url=web.base_url, ssl=web.ssl, proxy=web.proxy),
-        authorize=authorize,
-        request_verification_enabled=False,
-        ssl_check_enabled=False,
-        process_before_response=True,
-        ignoring_self_events_enabled=False,  # we need to know when a card of ours is deleted
-        attaching_conversation_kwargs_enabled=False,
-    )
-    logger.setLevel(logging.WARNING)
-
-    async def of_a_team(body: dict[str, Any], next_: Callable[[], Awaitable[None]]) -> None:
-        name_team(body, me.team_id or "")
-        await next_()
-
-    app.middleware(of_a_team)
-    app.error(_failed)
-    return app
-
-
-async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
-    """Log an error; without an acknowledgement Slack resends an event, and shows an error to the person who clicked."""
-    envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
-    if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
-        _bolt_log.warning("listener gave up: %s %s", error, envelope)
-    else:
-        _bolt_log.error("listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
-    return BoltResponse(status=500, body="")
-
-
-def _headers(attempt: int, reason: str) -> dict[str, str | Sequence[str]]:
-    """Returns the retry headers only: Bolt obeys some others, and signatures do not cover headers."""
-    return {"x-slack-retry-num": str(attempt), "x-slack-retry-reason": reason} if attempt else {}
-
-
-def _payload(response: BoltResponse) -> Json | None:
-    if not response.body:
-        return None
-    if response.first_headers_without_set_cookie().get("content-type", "").startswith("application/json"):
-        body: Json = json.loads(response.body)
-        return body
-    return {"text": response.body}
+                return await self.handlers.act(body)
+        except Exception as error:
+            told = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
+            if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
+                _listener_log.warning("listener gave up: %s %s", error, told)
+            else:
+                _listener_log.exception("listener failed: %s %s", type(error).__name__, told)
+            if is_event:
+                self.backfill.catch_up.schedule()
+            raise Unacknowledged("a listener failed") from error

@@ -110,15 +110,6 @@ def build(
     interactions = Interactions(
         answering=answering,
         commands=commands.commands,
-        origin=OriginCheck(
-            installation=base.store.installation,
-            messages=messages,
-            incidents=board.incidents,
-            pages=board.pages,
-            adopt=shown.messenger.adopt,
-            group_of=group_of,
-            foreign=transport.suspect,
-        ),
         gateway=base.gateway,
         later=later,
     )
@@ -161,6 +152,15 @@ def build(
         handlers=Handlers(
             answering=answering,
             interactions=interactions,
+            origin=OriginCheck(
+                installation=base.store.installation,
+                messages=messages,
+                incidents=board.incidents,
+                pages=board.pages,
+                adopt=shown.messenger.adopt,
+                group_of=group_of,
+                foreign=transport.suspect,
+            ),
             typed=typed,
             page_actions=page_actions,
             conversation=conversation,

@@ -15,15 +15,16 @@ import structlog
 
 from bot.delivery.messages import MessageRow, Messages
 from bot.delivery.rollups import rolled_up
+from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.routing import Group
-from bot.slack.payloads import ControlOrigin
+from bot.slack.payloads import ControlOrigin, Submission
 from bot.views import phrases
-from bot.views.codec import ListPress, PagePress, Press, carried
+from bot.views.codec import AnyPress, ListPress, PagePress, Press, carried
+from bot.views.reaction import Tell, Told, Unrecorded, explained
 
 _log = structlog.get_logger("clarify.slack")
-AnyPress = Press | PagePress | ListPress
 _MOST_LOCATED = 1000
 
 
@@ -47,7 +48,7 @@ class OriginCheck:
         # Posts of unknown outcome by the place of a click, until `adopt` is recorded: a list may show another page by then.
         self._located: dict[tuple[str, str], MessageRow] = {}
 
-    def elsewhere(self, control: ControlOrigin) -> str | None:
+    def elsewhere(self, control: ControlOrigin) -> Tell | None:
         """Returns the reason to reject a control outside our messages (modal, Home tab), or None."""
         if control.installation == self.installation:
             return None
@@ -57,25 +58,30 @@ class OriginCheck:
             channel=control.channel,
         )
         if not control.installation:
-            return phrases.UNKNOWN_CARD
+            return Tell(phrases.UNKNOWN_CARD)
         self.foreign()
-        return phrases.ANOTHERS
+        return Tell(phrases.ANOTHERS)
 
-    async def refusal(self, press: AnyPress, control: ControlOrigin) -> str | None:
-        """Returns the reason to reject this click, or None.
+    def modal_refusal(self, sent: Submission) -> Unrecorded | None:
+        """Returns the reason to reject this modal, or None."""
+        if (why := self.elsewhere(sent.control)) is not None:
+            return Unrecorded(why.text)
+        return None if sent.opened_by == sent.person.user else Unrecorded(phrases.NOT_YOUR_WINDOW)
 
-        Raises:
-            StorageUnavailable: the storage cannot tell.
-        """
+    async def refusal(self, press: AnyPress, control: ControlOrigin) -> Told | None:
+        """Returns the reason to reject this click, or None."""
         if not control.ts or control.installation != self.installation:
             return self.elsewhere(control)
-        row = await self._row(press, control)
-        if row is None and isinstance(press, Press) and press.verb in {"view", "verify"}:
-            return None  # it only shows what the record has, also after the card is forgotten
-        if row is not None and await self._shows(row, press):
-            return None
+        try:
+            row = await self._row(press, control)
+            if row is None and isinstance(press, Press) and press.verb in {"view", "verify"}:
+                return None  # it only shows what the record has, also after the card is forgotten
+            if row is not None and await self._shows(row, press):
+                return None
+        except StorageUnavailable as error:
+            return explained(error, "this message")
         _log.warning("ignored a click on an unknown or changed message", channel=control.channel)
-        return phrases.UNKNOWN_CARD
+        return Tell(phrases.UNKNOWN_CARD)
 
     async def _row(self, press: AnyPress, control: ControlOrigin) -> MessageRow | None:
         """Returns the message that was clicked. Its place may become known meanwhile."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from bot.errors import BadPress
-from bot.people.access import Person
+from bot.people.access import Person, lookup_deadline
 from bot.slack import mrkdwn
 from bot.slack.attached import attached_to
 from bot.slackapi import Place
@@ -42,7 +42,7 @@ class ControlOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """A person's click on a control. `value`: the control's payload, without its seal; empty if it has none.
+    """A person's click on a control. `action`: its action_id; `value`: its payload, without its seal; empty if it has none.
 
     `surface`: where the control is; an ephemeral message can be changed only through the `response_url`. `view_id` and
     `callback`: the modal's.
@@ -52,6 +52,7 @@ class Click:
     person: Person
     place: Place
     control: ControlOrigin
+    action: str = ""
     trigger: str = ""
     response_url: str = ""
     surface: Surface = "message"
@@ -79,10 +80,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A submitted modal. `value`: the payload of the control that opened it, at `place`, without its seal; empty if
-    it has none. `values` as in view.state.values; `opened_by`: the user it was opened for, empty if not known.
+    """A submitted modal. `callback`: its callback_id; `value`: the payload of the control that opened it, at `place`, without
+    its seal; empty if it has none. `values` as in view.state.values; `opened_by`: the user it was opened for, empty if not
+    known.
     """
 
+    callback: str
     value: str
     person: Person
     place: Place
@@ -99,42 +102,65 @@ class Submission:
         return ""
 
 
-def click_of(body: Json, deadline: float) -> Click:
-    """Decodes a block_actions payload, but not its control's value."""
+def person_of(body: Json, home_team: str) -> Person:
+    """Returns who clicked, submitted a modal, or used a shortcut or command, with the deadline for looking them up.
+
+    Their home team tells external people (Slack Connect); `home_team` if Slack names none.
+    """
+    user, user_id = _object(body.get("user")), body.get("user_id")  # a command has only ids
+    team = user.get("team_id") or _object(body.get("team")).get("id") or body.get("team_id") or home_team
+    return Person(str(team), str(user.get("id") or user_id or ""), lookup_deadline())
+
+
+def click_of(body: Json, person: Person) -> Click:
+    """Decodes a block_actions payload, but not its control's value.
+
+    `place` is a thread only if its message is shown nowhere else. A thread's root, or a reply that was also sent to the
+    channel, is in the channel.
+    """
     action = _object((body.get("actions") or [{}])[0])
-    chosen = _object(action.get("selected_option"))
-    view, container = _object(body.get("view")), _object(body.get("container"))
-    installation, value = _unsealed(str(action.get("value") or chosen.get("value") or ""))
-    surface: Surface = "ephemeral" if container.get("is_ephemeral") else "message"
-    if view:
-        surface = "home" if view.get("type") == "home" else "modal"
-    if surface == "home" and action.get("type") == "plain_text_input":  # an input, which carries no seal
-        installation, value = _unsealed(str(view.get("private_metadata")))[0], str(action.get("value") or "")
-    in_modal = surface == "modal"
-    return Click(
+    view, container, message = (_object(body.get(name)) for name in ("view", "container", "message"))
+    packed = action.get("value") or _object(action.get("selected_option")).get("value")
+    installation, value = _unsealed(str(packed or ""))
+    channel = str(container.get("channel_id") or _object(body.get("channel")).get("id") or "")
+    ts = container.get("message_ts") or message.get("ts") or ""
+    thread = message.get("thread_ts") or container.get("thread_ts")
+    if message.get("subtype") == "thread_broadcast" or thread == (message.get("ts") or ts):
+        thread = None
+    click = Click(
         value=value,
-        person=_person(body, deadline),
-        place=_origin(view).place if in_modal else _place(body),
-        control=_control_origin(body, installation) if surface == "message" else ControlOrigin(installation),
+        person=person,
+        place=Place(channel, None if thread is None else str(thread)),
+        control=ControlOrigin(installation, channel, str(ts)),
+        action=str(action.get("action_id") or ""),
         trigger=str(body.get("trigger_id") or ""),
         response_url=str(body.get("response_url") or ""),
-        surface=surface,
-        view_id=str(view.get("id")) if in_modal else "",
-        callback=str(view.get("callback_id")) if in_modal else "",
     )
+    if not view and not container.get("is_ephemeral"):
+        return click
+    # Of what is shown elsewhere, Slack names no message of ours.
+    click = replace(click, control=ControlOrigin(installation), surface="ephemeral")
+    if view.get("type") == "home":
+        if action.get("type") == "plain_text_input":  # an input, which carries no seal
+            installation, value = _unsealed(str(view.get("private_metadata")))[0], str(packed or "")
+        return replace(click, value=value, control=ControlOrigin(installation), surface="home")
+    if view:
+        place, callback = _origin(view).place, str(view.get("callback_id"))
+        return replace(click, place=place, surface="modal", view_id=str(view.get("id")), callback=callback)
+    return click
 
 
-def command_of(body: Json, deadline: float) -> Invocation:
+def command_of(body: Json, person: Person) -> Invocation:
     """Decodes a slash command."""
     return Invocation(
         text=str(body.get("text") or ""),
-        person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""), deadline),
+        person=person,
         place=Place(str(body.get("channel_id") or "")),
         response_url=str(body.get("response_url") or ""),
     )
 
 
-def shortcut_of(body: Json, deadline: float) -> Invocation:
+def shortcut_of(body: Json, person: Person) -> Invocation:
     """Decodes a message_action payload."""
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
@@ -142,7 +168,7 @@ def shortcut_of(body: Json, deadline: float) -> Invocation:
     attached = attached_to(message)
     return Invocation(
         text=str(message.get("text") or ""),
-        person=_person(body, deadline),
+        person=person,
         place=Place(channel, str(message.get("thread_ts") or ts)),
         response_url=str(body.get("response_url") or ""),
         ts=ts,
@@ -152,13 +178,14 @@ def shortcut_of(body: Json, deadline: float) -> Invocation:
     )
 
 
-def submission_of(body: Json, deadline: float) -> Submission:
+def submission_of(body: Json, person: Person) -> Submission:
     """Decodes a view_submission payload."""
     view = _object(body.get("view"))
     origin = _origin(view)
     return Submission(
+        callback=str(view.get("callback_id") or ""),
         value=origin.packed,
-        person=_person(body, deadline),
+        person=person,
         place=origin.place,
         control=ControlOrigin(origin.installation),
         values=_object(_object(view.get("state")).get("values")),
@@ -205,48 +232,6 @@ def _unsealed(text: str) -> tuple[str, str]:
         return unseal(text)
     except BadPress:
         return "", ""
-
-
-def name_team(body: dict[str, Any], home_team: str) -> None:
-    """Set `home_team` in a click, modal, shortcut or command that names no team."""
-    user = body.get("user")
-    if isinstance(user, dict):
-        if not (user.get("team_id") or _object(body.get("team")).get("id")):
-            user["team_id"] = home_team
-    elif "command" in body and not body.get("team_id"):
-        body["team_id"] = home_team
-
-
-def _person(body: Json, deadline: float) -> Person:
-    """Returns the person with their home team, which tells external people (Slack Connect)."""
-    user = _object(body.get("user"))
-    team = user.get("team_id") or _object(body.get("team")).get("id") or ""
-    return Person(str(team), str(user.get("id") or ""), deadline)
-
-
-def _place(body: Json) -> Place:
-    """Returns the place of the click: a thread only if its message is shown nowhere else. A thread's root, or a reply that
-    was also sent to the channel, is in the channel.
-    """
-    container, message = _object(body.get("container")), _object(body.get("message"))
-    thread = message.get("thread_ts") or container.get("thread_ts")
-    if message.get("subtype") == "thread_broadcast" or thread == (
-        message.get("ts") or container.get("message_ts")
-    ):
-        thread = None
-    return Place(_channel(body), None if thread is None else str(thread))
-
-
-def _control_origin(body: Json, installation: str) -> ControlOrigin:
-    container = _object(body.get("container"))
-    ts = container.get("message_ts") or _object(body.get("message")).get("ts") or ""
-    return ControlOrigin(installation, _channel(body), str(ts))
-
-
-def _channel(body: Json) -> str:
-    return str(
-        _object(body.get("container")).get("channel_id") or _object(body.get("channel")).get("id") or ""
-    )
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -322,7 +307,7 @@ def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent 
     events of one message give the same.
     """
     subtype, channel = event.get("subtype"), event.get("channel")
-    if not isinstance(channel, str):
+    if not isinstance(channel, str) or _object(event.get("message")).get("bot_id"):
         return None
     if subtype == "message_changed":
         return _changed(channel, _object(event.get("previous_message")), _object(event.get("message")))

@@ -3,7 +3,7 @@
 Sources: docs.slack.dev, "Using HTTP Request URLs", "Verifying requests from Slack", "The Events API", "Handling user
 interaction". The web server hands over headers and body. The first that applies answers a request:
 
-1. not signed by Slack → 401 and a line in the log. (Bolt's own check answers malformed headers with 500.)
+1. not signed by Slack → 401 and a line in the log;
 2. a challenge → sent back, even before we are ready: Slack sends it while the app is being set up;
 3. not ready → 503: Slack resends an event, and shows an error to the person who clicked;
 4. else the app, as in Socket Mode, whose listeners store a message before they acknowledge it.
@@ -98,7 +98,7 @@ class _Now(SignatureClock):
 class RequestUrl:
     """Answers Slack's requests: `take` works at any time, and calls the handler between `start` and `stop`.
 
-    Calls `on_gap` when Slack may have dropped events.
+    Calls `on_gap` when Slack may have dropped events. `since`: when `connected` last changed.
     """
 
     signing_secret: str
@@ -112,7 +112,7 @@ class RequestUrl:
         self._handling = Background()
         self._open = False
         self._turned_away = False  # whether an event came before `start`
-        self._since = self.clock.now()
+        self.since = self.clock.now()
         self._stopped = asyncio.Event()
 
     @property
@@ -120,16 +120,11 @@ class RequestUrl:
         """Whether requests are handled. Whether Slack's requests reach us is not known here."""
         return self._open
 
-    @property
-    def since(self) -> datetime:
-        """When `connected` last changed."""
-        return self._since
-
     async def start(self, handle: Callable[[Envelope], Awaitable[Json | None]]) -> None:
         """Hand requests to `handle` from now on. It returns the JSON to respond with, if any."""
         self._handle = handle
         self._missed.opened(self.clock.now())
-        self._open, self._since = not self._stopped.is_set(), self.clock.now()
+        self._open, self.since = not self._stopped.is_set(), self.clock.now()
         if self._turned_away:  # it may have come after the catch-up read the history
             self.on_gap()
 
@@ -142,7 +137,7 @@ class RequestUrl:
 
     async def stop(self) -> None:
         """Handle nothing more; wait, for a while, until running requests are answered."""
-        self._open, self._since = False, self.clock.now()
+        self._open, self.since = False, self.clock.now()
         self._stopped.set()
         await self._handling.drain(self.drain)
 
@@ -226,10 +221,7 @@ def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
 
 
 def _form(body: bytes) -> Any:
-    """Returns a command's fields, or an interaction's JSON from the field `payload`.
-
-    Bolt takes any form that contains the word "payload" for an interaction, and would lose such commands.
-    """
+    """Returns a command's fields, or an interaction's JSON from the field `payload`."""
     text = body.decode()
     fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     if not fields:

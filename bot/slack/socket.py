@@ -25,8 +25,8 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -34,7 +34,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
 from bot.slackapi import NETWORK_ERRORS, Availability, reason, retry_after
-from core.clock import Clock, backoff
+from core.clock import Clock, backoff, first_of
 
 _log = logging.getLogger("clarify.slack.socket")
 Json = dict[str, Any]
@@ -143,11 +143,7 @@ class SlackConnection:
         Raises:
             TooManyConnections, HelloMissing: Slack ended the connection first, or said nothing for `patience` seconds.
         """
-        hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
-        try:
-            await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            hello.cancel()
+        await first_of(self._hello.wait(), asyncio.wait({self.reading}), asyncio.sleep(patience))
         if self._why == _TOO_MANY:
             raise TooManyConnections("the Slack app has as many connections as it may have")
         if not self.usable:
@@ -241,6 +237,8 @@ class Timing:
 class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
+    `since`: when `connected` last changed. `others`: how many connections other bots with the same tokens have.
+
     Calls `on_return` when it is connected after a time without a connection, also after failed attempts at the start.
     `availability` tells when Slack is back. `jitter` returns numbers in [0, 1). `counted` gets the number of the app's
     connections that are not ours, each time it is known; `replicas` returns how many bots share our database.
@@ -257,7 +255,7 @@ class SlackSocket:
     timing: Timing = Timing()
 
     def __post_init__(self) -> None:
-        self._others = 0
+        self.others = 0
         self._recount: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
         self._live: list[SlackConnection] = []
@@ -269,7 +267,7 @@ class SlackSocket:
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._spare = asyncio.Event()
-        self._since = self.clock.now()
+        self.since = self.clock.now()
 
     @property
     def connected(self) -> bool:
@@ -280,16 +278,6 @@ class SlackSocket:
     def spare(self) -> bool:
         """Whether the bot's replicas have all connections that Slack gives the app; they get the clicks."""
         return self._spare.is_set()
-
-    @property
-    def since(self) -> datetime:
-        """Since when `connected` is what it is."""
-        return self._since
-
-    @property
-    def others(self) -> int:
-        """How many connections other bots with the same tokens have."""
-        return self._others
 
     def suspect(self) -> None:
         """Count the app's connections soon: we got a click that was meant for another bot."""
@@ -305,13 +293,7 @@ class SlackSocket:
         """
         self._dispatch: Dispatch = dispatch
         self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
-        up = asyncio.create_task(self._up.wait(), name="slack socket up")
-        spare = asyncio.create_task(self._spare.wait(), name="slack socket to spare")
-        try:
-            await asyncio.wait({self._supervisor, up, spare}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            up.cancel()
-            spare.cancel()
+        await first_of(asyncio.wait({self._supervisor}), self._up.wait(), self._spare.wait())
         if self._supervisor.done():
             self._supervisor.result()
 
@@ -420,10 +402,10 @@ class SlackSocket:
                 " replies that are meant for this bot. Give each installation its own Slack app, or stop one.",
                 others,
             )
-        elif self._others:
+        elif self.others:
             _log.warning("no other bot is connected to this Slack app any more")
-        self._others = max(0, others)
-        self._background.run(self.counted(self._others), "the count of connections")
+        self.others = max(0, others)
+        self._background.run(self.counted(self.others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
         if self._recount is not None:
@@ -468,7 +450,7 @@ class SlackSocket:
     def _update_connected(self) -> None:
         up = any(connection.usable for connection in self._live)
         if up != self._up.is_set():
-            self._since = self.clock.now()
+            self.since = self.clock.now()
         for event, holds in ((self._up, up), (self._down, not up)):
             if holds:
                 event.set()
@@ -492,17 +474,13 @@ class SlackSocket:
         await self._acknowledge(json.dumps(answer), until)
 
     async def _acknowledge(self, text: str, until: float) -> None:
-        if not await self._send(text, until):
-            _log.warning("cannot acknowledge in time: no connection")
-
-    async def _send(self, text: str, until: float) -> bool:
-        """Send over any connection, or over the next one, if that opens before `until`; returns whether that worked."""
+        """Send over any connection, or over the next one, if that opens before `until`."""
         for connection in reversed(self._live):
             if await connection.send(text, until):
-                return True
-        try:
+                return
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._up.wait()
-        except TimeoutError:
-            return False
-        return any([await connection.send(text, until) for connection in self._live[-1:]])
+            if self._live and await self._live[-1].send(text, until):
+                return
+        _log.warning("cannot acknowledge in time: no connection")

@@ -139,7 +139,10 @@ class TypedMessages:
             asked = await self.threads.asked_in_session(place.channel, place.thread_ts or request.ts)
             waiting = [record for record in asked or () if record.is_open]
             if len(waiting) > 1:
-                return await self._which(waiting, written, request.person, place, request.ts)
+                name = f"{place.channel}:{request.ts}:{request.person.user}"
+                return await self.answering.ask_which(
+                    waiting, written, request.person, name, self.clock.now()
+                )
             if not waiting:
                 return Tell(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
             await self.unread.hear(waiting[0].id, request.person.deadline)
@@ -245,7 +248,7 @@ class TypedMessages:
         if not waiting:
             return Tell(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
-            return await self._which(waiting, reply.written, person, message.place, message.ts)
+            return await self._ask_which(waiting, reply)
         return await self._answered(waiting[0], reply.written, person, message.place, message.at)
 
     async def _meant(self, message: MessageEvent, named: Sequence[str]) -> list[str]:
@@ -258,13 +261,6 @@ class TypedMessages:
         meant = [record.id for record in await self.threads.found(named) if record.is_open] or list(named)
         await self.memory.keep_text(key, {"about": " ".join(meant)})
         return meant
-
-    async def _which(
-        self, waiting: list[Clarification], written: Written, person: Person, place: Place, ts: str
-    ) -> Told:
-        """Ask the person which question the message at `ts` answers."""
-        name = f"{place.channel}:{ts}:{person.user}"
-        return (await self.answering.ask_which(waiting, written, person, name, self.clock.now()))[0]
 
     async def _answered(
         self, record: Clarification, written: Written, person: Person, place: Place, at: datetime
@@ -351,7 +347,7 @@ class TypedMessages:
         waiting = [record for record in still_open if record not in later]
         decided = [record for record in asked if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
-            return await self._ask_which(waiting, decided, reply)
+            return await self._ask_aloud(waiting, decided, reply)
         if waiting:
             return await self._answer(waiting[0], reply)
         if decided:
@@ -362,7 +358,7 @@ class TypedMessages:
             return TypedResponse(phrases.asked_since(meant[0])) if meant else told
         return told
 
-    async def _ask_which(
+    async def _ask_aloud(
         self, waiting: list[Clarification], decided: list[Clarification], reply: TypedReply
     ) -> TypedResponse:
         """Ask in the thread which question a reply answers, unless its author may answer none of them."""
@@ -370,12 +366,15 @@ class TypedMessages:
         refused = [await self._refusal(record, reply) for record in waiting]
         if refused[0] is not None and all(refused):
             return _privately(refused[0])
-        at = min(message.at, self.clock.now())
-        name = f"{message.channel}:{message.ts}"
-        which, text_id = await self.answering.ask_which(
-            [*waiting, *decided], reply.written, reply.person, name, at
+        which = await self._ask_which([*waiting, *decided], reply)
+        return TypedResponse(
+            aloud=which.text, blocks=which.blocks, key=f"which:{message.channel}:{message.ts}"
         )
-        return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
+
+    async def _ask_which(self, asked: list[Clarification], reply: TypedReply) -> Tell:
+        message, at = reply.message, min(reply.message.at, self.clock.now())
+        name = f"{message.channel}:{message.ts}"
+        return await self.answering.ask_which(asked, reply.written, reply.person, name, at)
 
     async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message

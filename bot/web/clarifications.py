@@ -31,7 +31,7 @@ from core.clarification import (
     answer_of,
     parse_id,
 )
-from core.clock import ends_first
+from core.clock import first_of
 from core.errors import NotFound, ScopeViolation
 from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
@@ -232,13 +232,11 @@ def clarification_routes(
                     "Too many requests are waiting already. Try again in 5 seconds.",
                     headers={"Retry-After": "5"},
                 )
-            ends = (
-                lost.wait(),
-                stopping_of(request).wait(),
-                hung_up(request.receive),
-                asyncio.sleep(query.wait),
-            )
-            await ends_first(hub.until(clarification_id, is_news), *ends)
+            news = asyncio.ensure_future(hub.until(clarification_id, is_news))
+            ends = lost.wait(), stopping_of(request).wait(), hung_up(request.receive)
+            await first_of(news, *ends, asyncio.sleep(query.wait))
+            if not news.cancelled():
+                news.result()
         return _shown(await find(clarification_id, who))
 
     @router.get("")

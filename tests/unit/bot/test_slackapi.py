@@ -325,12 +325,6 @@ def older(ws: Workspace) -> None:
     ws.context.options = replace(ws.context.options, without_blocks=frozenset({"container"}))
 
 
-async def test_blocks_that_slack_has_are_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
-    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    assert isinstance(await gateway.post(AGENTS, Post("x", [FOLD, TEXT], NUDGE)), Sent)
-    assert tried(ws) == [("ok", ["container", "section"])]
-
-
 async def test_refused_blocks_are_sent_once_more_as_classic_ones_and_then_at_once(
     web: AsyncWebClient, ws: Workspace
 ) -> None:

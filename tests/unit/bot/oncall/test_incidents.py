@@ -92,20 +92,6 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
     assert again.awake.is_set()
 
 
-@pytest.mark.parametrize(
-    ("key", "kind"),
-    [
-        ("refused:CLR-42-001:1", "refused"),
-        ("unplaceable:card:CLR-42-001:1:C1:is_archived", "unplaceable"),
-        ("ledger:issue-1.json", "ledger"),
-        ("planner:too large", "trouble"),
-        ("", "trouble"),
-    ],
-)
-async def test_kind_by_key(incidents: Incidents, key: str, kind: str) -> None:
-    assert (await raised(incidents, key)).kind == kind
-
-
 async def test_what_is_due_comes_once_by_its_latest_time(incidents: Incidents) -> None:
     for n in range(2):
         await raised(incidents, f"errored:{n}")

@@ -126,17 +126,13 @@ async def test_outage_what_was_not_taken_is_tried_again_while_it_lasts() -> None
     world = Outage("ONE", "TWO")
     world.slack, world.dead = DOWN, {"TWO"}
     assert await world.after(600) == [f"ONE: {ALARM}"]
+    world.slack = None
+    assert await world.after(15) == [f"ONE: {BACK}"], "only who was told hears that it is over"
 
+    world.slack = DOWN
+    assert await world.after(600) == [f"ONE: {ALARM}"]
     world.dead, world.never = set(), {"TWO"}
     assert await world.after(30) == [f"TWO: {ALARM}"], "once: it will never take it"
-
-
-async def test_outage_only_those_who_were_told_hear_that_it_is_over() -> None:
-    world = Outage("ONE", "TWO")
-    world.slack, world.dead = DOWN, {"TWO"}
-    await world.after(600)
-    world.slack, world.dead = None, set()
-    assert await world.after(15) == [f"ONE: {BACK}"]
 
 
 async def test_outage_a_clock_that_is_set_makes_no_outage() -> None:

@@ -58,11 +58,6 @@ class World:
         (read,) = await self.incidents.all([incident.id])
         return sum(isinstance(each, Failed) for each in read.history)
 
-    async def is_covered(self, page: int) -> bool:
-        row = await self.messages.get(f"page:{page}:{DM.target}")
-        assert row is not None
-        return await self.pages.is_covered(row)
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
@@ -254,15 +249,6 @@ def test_p12_one_page_about_a_question_whatever_the_trouble_with_its_card(
 def test_p12_closed_incident_about_a_question_stands_for_no_other() -> None:
     about = [an_incident(1, CARD, "CLR-1-001"), an_incident(2, ESCALATED, "CLR-1-001", over=True)]
     assert not covers(MINE, [MINE, a_page(2, (2, 0))], about)
-
-
-async def test_p12_page_about_an_escalated_question_ends_the_one_about_its_card(world: World) -> None:
-    escalated, card = [await world.raised(key, "CLR-1-001") for key in (ESCALATED, CARD)]
-    for each in (card, escalated):
-        await world.sent(each, to=(DM,))
-    await world.store.run("update messages set channel = 'D1', ts = key")
-    assert await world.is_covered(1)
-    assert "page:1:U0ONCALL" in {each.key for each in await world.pages.of_incidents([escalated.id])}
 
 
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:

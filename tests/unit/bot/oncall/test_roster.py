@@ -74,18 +74,13 @@ def crew(tmp_path: Path, directory: Directory, store: Store) -> Any:
 @pytest.mark.parametrize(
     ("on_call", "gone", "made", "expected"),
     [
-        pytest.param(LIST, "", None, "U1 U2", id="list"),
         pytest.param(LIST, "U1", None, "U2", id="list: deactivated"),
         pytest.param(LIST, "U1 U2", None, "", id="list: nobody left"),
-        pytest.param(ROTATION, "", None, "U2", id="rotation"),
-        pytest.param(ROTATION, "U2", None, "U3", id="rotation: deactivated, the next"),
         pytest.param(ROTATION, "U2 U3", None, "U1", id="rotation: the one after"),
         pytest.param(ROTATION, "U1 U2 U3", None, "", id="rotation: nobody left"),
-        pytest.param(GROUP, "", None, "U1 U2 U3", id="group"),
         pytest.param(GROUP, "U2", None, "U1 U3", id="group: deactivated"),
         pytest.param(PRESENT, "", None, "U1", id="first present"),
         pytest.param(PRESENT, "U1", None, "U2", id="first present: deactivated"),
-        pytest.param(LIST, "", (1, "U9"), "U7", id="override"),
         pytest.param(ROTATION, "U7", (1, "U9"), "U2", id="override: deactivated"),
         pytest.param(LIST, "", (0, "U9"), "U1 U2", id="override: over"),
     ],

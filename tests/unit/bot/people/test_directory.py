@@ -17,16 +17,11 @@ from workspace.seed import (
     AGENTS,
     BOT_TOKEN,
     BOT_USER,
-    EVA,
-    EXTERNAL_TEAM,
     FALLBACK,
     GIO,
-    GONE,
     ONCALL,
-    OTHER_BOT_USER,
     PLATFORM,
     RANDOM,
-    TEAM,
 )
 from workspace.state import Channel
 
@@ -56,24 +51,6 @@ def people(web: AsyncWebClient, seconds: Seconds) -> People:
 
 def count(ws: Workspace, method: str) -> int:
     return sum(call.method == method for call in ws.calls)
-
-
-@pytest.mark.parametrize(
-    ("user", "team", "flags"),
-    [
-        (ADE, TEAM, {}),
-        (GIO, TEAM, {"is_guest": True}),
-        (EVA, EXTERNAL_TEAM, {"is_stranger": True}),
-        (GONE, TEAM, {"is_deleted": True}),
-        (OTHER_BOT_USER, TEAM, {"is_bot": True}),
-    ],
-)
-async def test_profile_of_each_kind(people: People, user: str, team: str, flags: dict[str, bool]) -> None:
-    found = await people.profile(user)
-
-    assert (found.id, found.team) == (user, team)
-    kinds = ("is_guest", "is_stranger", "is_deleted", "is_bot")
-    assert {kind: True for kind in kinds if getattr(found, kind)} == flags
 
 
 async def test_profile_is_kept_for_a_while(people: People, seconds: Seconds, ws: Workspace) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from bot.delivery.messages import MessageRow
+from bot.people.access import Person
 from bot.slack.control_origin import OriginCheck
 from bot.slack.payloads import ControlOrigin, click_of, submission_of
 from bot.views import phrases
 from bot.views.codec import HomePress, ListPress, Press, seal
+from bot.views.reaction import Tell
 
+ADE = Person("T1", "U1")
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
 
 
@@ -65,7 +68,7 @@ async def test_control_without_a_seal_is_refused_even_on_a_message_of_ours(spot:
     turn = ListPress("page", "mine", 2)
     adopted: list[str] = []
     binding = origin_check(InDoubt(turn), adopted)
-    assert await binding.refusal(turn, ControlOrigin("", *spot)) == phrases.UNKNOWN_CARD
+    assert await binding.refusal(turn, ControlOrigin("", *spot)) == Tell(phrases.UNKNOWN_CARD)
     assert adopted == []
 
 
@@ -76,10 +79,10 @@ def test_control_without_a_seal_says_nothing(view: dict[str, Any] | None) -> Non
     packed = HomePress("answer", "CLR-42-001", 1).pack()
     body: dict[str, Any] = {"actions": [{"value": packed}], "view": view}
     body["container"] = {"channel_id": SPOT[0], "message_ts": SPOT[1]}
-    click = click_of(body, 0.0)
+    click = click_of(body, ADE)
     assert (click.value, click.control.installation) == ("", "")
     body["actions"][0]["value"] = seal(OURS, packed)
-    click = click_of(body, 0.0)
+    click = click_of(body, ADE)
     assert (click.value, click.control.installation) == (packed, OURS)
 
 
@@ -87,5 +90,5 @@ def test_modal_that_was_opened_by_a_control_without_a_seal_says_nothing() -> Non
     packed = Press("answer", "CLR-42-001", 1).pack()
     for press, found in ((packed, ("", "")), (seal(OURS, packed), (packed, OURS))):
         opened = {"press": press, "channel": SPOT[0], "thread": None, "user": "U1"}
-        sent = submission_of({"view": {"private_metadata": json.dumps(opened)}}, 0.0)
+        sent = submission_of({"view": {"private_metadata": json.dumps(opened)}}, ADE)
         assert (sent.value, sent.control.installation) == found

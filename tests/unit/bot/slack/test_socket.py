@@ -287,15 +287,6 @@ async def test_refresh_and_reconnect_are_no_other_bot(ws: Workspace, desk: Desk)
         assert set(desk.counts) == {0}
 
 
-async def test_bot_that_was_first_counts_again_when_a_click_for_another_reaches_it(
-    ws: Workspace, desk: Desk
-) -> None:
-    async with connected(ws, desk, replace(QUICK, count_again=0.1)) as socket, connected(ws, Desk()):
-        await until(lambda: desk.counts == [0])
-        socket.suspect()
-        await until(lambda: socket.others == 1)
-
-
 async def test_unacknowledged_event_comes_again(ws: Workspace, desk: Desk) -> None:
     desk.unwilling = 1
     ws.context.options = replace(ws.context.options, ack_timeout=0.2, retry_delays=(0.0,))
