@@ -177,6 +177,7 @@ class Bot:
         calls_back: bool = False,
     ) -> None:
         """`signing` makes receipts; None: decisions get none. `calls_back`: whether questions have, or may get, a callback URL."""
+        # What everything is built on.
         self.store = store
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
@@ -193,6 +194,7 @@ class Bot:
             may_be_answered=self._may_be_answered,
             shown_whole=self._shown_whole,
         )
+        # What decides when time passes, and what holds it back.
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
             router=base.router,
@@ -203,6 +205,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.catch_up = CatchUp()
+        # Who is on call, what Slack shows, and what agents say.
         self.board = board = build_board(base, self._touch_home)
         self.messages = board.messages
         self.shown = shown = build_shown(
@@ -225,38 +228,11 @@ class Bot:
         )
         self.callbacks = _callbacks(base, board, shown, told) if calls_back else None
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
-        self.home = HomeTabs(
-            gathering=Gathering(
-                index=base.index,
-                ledger=ledger,
-                sessions=told.sessions.facts,
-                roster=board.roster,
-                policies=[policy.name for policy in settings.on_call],
-                paged=board.incidents.paged,
-                shows=base.audiences.shows,
-            ),
-            access=KeptAccess(board.access, base.audiences, clock),
-            renderer=base.renderer,
-            send=partial(publish, base.gateway),
-            viewers=Viewers(store),
-            clock=clock,
-            locale_of=base.people.known_locale,
-        )
+        self.home = _home(base, board, told)
+        # What follows the feed, and what watches for changes by others.
         followers, self.broken = followers_of(base)
         self.mailers = [each for each in followers if isinstance(each, Mailer)]
-        self.log = (
-            DecisionLog(
-                store=store,
-                signing=signing,
-                audiences=base.audiences,
-                clock=clock,
-                keep=settings.trust.keep or settings.storage.keep,
-                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
-                announce=self._announce,
-            )
-            if signing is not None
-            else None
-        )
+        self.log = _log_of_decisions(base, signing, self._announce) if signing is not None else None
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
@@ -306,6 +282,7 @@ class Bot:
             app_removed=self._app_removed,
             clock=clock,
         )
+        # What people say, and who else has to know how the bot does.
         self.slack = build_slack(
             base,
             board,
@@ -357,6 +334,7 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
+        # The life of this process.
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -870,4 +848,39 @@ def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: Intak
         clock=base.clock,
         rng=base.rng,
         on_outcome=partial(base.telemetry.delivered, "callback"),
+    )
+
+
+def _home(base: Base, board: OnCallBoard, told: IntakeParts) -> HomeTabs:
+    return HomeTabs(
+        gathering=Gathering(
+            index=base.index,
+            ledger=base.ledger,
+            sessions=told.sessions.facts,
+            roster=board.roster,
+            policies=[policy.name for policy in base.settings.on_call],
+            paged=board.incidents.paged,
+            shows=base.audiences.shows,
+        ),
+        access=KeptAccess(board.access, base.audiences, base.clock),
+        renderer=base.renderer,
+        send=partial(publish, base.gateway),
+        viewers=Viewers(base.store),
+        clock=base.clock,
+        locale_of=base.people.known_locale,
+    )
+
+
+def _log_of_decisions(
+    base: Base, signing: Signing, announce: Callable[[Tx, str], Callable[[], None]]
+) -> DecisionLog:
+    trust = base.settings.trust
+    return DecisionLog(
+        store=base.store,
+        signing=signing,
+        audiences=base.audiences,
+        clock=base.clock,
+        keep=trust.keep or base.settings.storage.keep,
+        checkpoint_every=trust.checkpoint.every if trust.checkpoint else None,
+        announce=announce,
     )
