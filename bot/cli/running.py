@@ -147,20 +147,19 @@ class Shell:
             raise typer.Exit(1)
 
 
-def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json: bool) -> None:
-    """Open the shell, do `work`, close it. Exits with the error's code, or 130 on Ctrl-C.
+def run(work: Callable[[Shell], Awaitable[object]], out: Output, config: Path | None) -> None:
+    """Open the shell, do `work`, close it.
 
     Raises:
-        typer.Exit: with any code but 0.
+        typer.Exit: a signal ended it.
     """
-    with trouble_told(json=json) as out:
 
-        async def session() -> None:
-            configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
-            async with _open_shell(config, out) as shell:
-                await work(shell)
+    async def session() -> None:
+        configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
+        async with _open_shell(config, out) as shell:
+            await work(shell)
 
-        stopped_by = asyncio.run(supervised(session()))
+    stopped_by = asyncio.run(supervised(session()))
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 
