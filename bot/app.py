@@ -319,7 +319,7 @@ class Bot:
             mode=settings.ledger.mode,
         )
         self.dispatcher = Dispatcher(
-            responders=responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent),
+            responders=responders_of(settings.responders, settings.by_variable, settings.folder),
             router=base.router,
             ledger=ledger,
             clock=clock,

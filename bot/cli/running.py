@@ -96,21 +96,16 @@ class Shell:
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 
     @property
-    def database_url(self) -> str | None:
-        """PostgreSQL's address; None: SQLite."""
-        return database_url(self.settings)
-
-    @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
         from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
 
-        return kept_at(self.settings.storage.path, self.database_url).is_in_use()
+        return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 
     async def settle(self) -> None:
         """Record who was refused, and update the agent-status file, unless a running bot does."""
         await self.router.write_refusals()
-        if self.database_url is None and self.statuses.is_owed and not self.has_bot:
+        if self.settings.database_url is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
@@ -286,7 +281,7 @@ async def _ledgers(
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
     from bot.storage.opening import open_storage  # noqa: PLC0415 - as above
 
-    url, path = database_url(settings), settings.storage.path
+    url, path = settings.database_url, settings.storage.path
     is_new = url is None and not path.exists()
     store = await open_storage(url or path, beside=True)
     if is_new:
@@ -297,18 +292,3 @@ async def _ledgers(
         yield ledger, store
     finally:
         await store.close()
-
-
-def database_url(settings: ShellSettings) -> str | None:
-    """Returns PostgreSQL's address; None: SQLite.
-
-    Raises:
-        ConfigurationError: the environment variable is not set.
-    """
-    variable = settings.storage.url_env
-    if variable is None:
-        return None
-    if variable not in settings.by_variable:
-        problem = f"storage.url_env: {variable} is not set in the environment"
-        raise ConfigurationError([f"{settings.file}: {problem}"])
-    return settings.by_variable[variable].get_secret_value()

@@ -9,7 +9,6 @@ from typing import Any
 
 from bot.cli.output import Output
 from bot.cli.records import exact, table
-from bot.cli.running import database_url
 from bot.cli.trust import moment_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
@@ -44,7 +43,7 @@ def decisions(
     search = _search(words, {"by": by, "agent": agent}, since, now)
     settings = load_shell_settings(config, read_environment())
     most = limit or _EVERYTHING
-    found = find(settings.storage.path, database_url(settings), search, now, most=most + 1)
+    found = find(settings.storage.path, settings.database_url, search, now, most=most + 1)
     shown = found[:most]
     span = f" since {exact(now - search.span)}" if search.span else ""
     nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{span}."

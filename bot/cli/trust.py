@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clarify
 from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact
-from bot.cli.running import database_url
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.decisions.keys import NotStartedYet, announce
@@ -93,7 +92,7 @@ def rotate_key(out: Output, config: Path | None) -> None:
     try:
         with nullcontext() if place.variable else place.drafted(pem) as draft:
             work = partial(announce, signing=old, jwk=jwk, now=now)
-            changed(settings.storage.path, database_url(settings), work)
+            changed(settings.storage.path, settings.database_url, work)
             if draft is not None:
                 draft.replace(place.file)
                 sync(place.file.parent)
@@ -184,7 +183,7 @@ class Filter:
 def _storage(config: Path | None) -> AbstractContextManager[Tx | None]:
     """Opens the storage to read, or None if there is none yet."""
     settings = load_shell_settings(config, read_environment())
-    return reading(settings.storage.path, database_url(settings))
+    return reading(settings.storage.path, settings.database_url)
 
 
 def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
@@ -404,7 +403,7 @@ def _configured(config: Path | None, out: Output) -> list[dict[str, str]]:
 
 def _stored(settings: ShellSettings, out: Output) -> list[KnownKey]:
     try:
-        return stored_keys(settings.storage.path, database_url(settings))
+        return stored_keys(settings.storage.path, settings.database_url)
     except (StorageError, ConfigurationError) as error:
         out.note(f"clarify: earlier keys are not known: {error}")
         return []

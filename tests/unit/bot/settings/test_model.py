@@ -120,7 +120,7 @@ def test_settings_accept_the_tables_of_later_parts() -> None:
     assert set(settings.responders) == {"architect", "reviewer"}
     assert settings.responders["architect"].timeout == timedelta(seconds=30)
     assert settings.integrations["github"].repo == "o/r"
-    assert settings.secrets.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
+    assert settings.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
 
 
 @pytest.mark.parametrize(
