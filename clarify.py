@@ -217,11 +217,10 @@ class Approval(_Decision):
         """The approved arguments, with the approver's edits; empty if no one decided. Parts that the bot's `redact` hid
         are as you sent them.
         """
-        asked = self.state.get("asked")
+        asked, found = self.state.get("asked"), self._given.get("arguments")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
-        # Bots of earlier releases do not say what they showed.
-        found = self._given.get("arguments")
-        found = found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
 
     @property
@@ -353,9 +352,13 @@ def opened(token: str, typ: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any
     if not isinstance(kid, str) or key is None:
         raise ValueError(f"the key {kid!r} is not among the keys given: another bot signed it")
     check_form(header, {"typ": _TEXT, "alg": _TEXT, "kid": _TEXT}, "its header")
-    signature, signed = _bytes_in(parts[2]), f"{parts[0]}.{parts[1]}".encode()
-    if not _is_signed_by(public_key(key), signature, signed):
-        raise ValueError("the signature does not match: it was changed, or another key signed it")
+    signer, signature = public_key(key), _bytes_in(parts[2])
+    from cryptography.exceptions import InvalidSignature  # `public_key` says so if the package is missing
+
+    try:
+        signer.verify(signature, f"{parts[0]}.{parts[1]}".encode())
+    except InvalidSignature:
+        raise ValueError("the signature does not match: it was changed, or another key signed it") from None
     return _json_in(parts[1]), kid
 
 
@@ -378,7 +381,6 @@ def public_key(key: Mapping[str, Any]) -> Ed25519PublicKey:
 @lru_cache(maxsize=64)
 def _key_in(x: str) -> tuple[str, Ed25519PublicKey]:
     """Returns a key's thumbprint (RFC 7638), and the key."""
-    import base64
     import hashlib
 
     try:
@@ -389,17 +391,7 @@ def _key_in(x: str) -> tuple[str, Ed25519PublicKey]:
         ) from None
     found = Ed25519PublicKey.from_public_bytes(_bytes_in(x))
     digest = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), found
-
-
-def _is_signed_by(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        key.verify(signature, signed)
-    except InvalidSignature:
-        return False
-    return True
+    return _in_base64url(digest), found
 
 
 def _check_claims(
@@ -433,18 +425,15 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
         return "it is not about an approval"
     if claims["answer"]["decision"] != "accept":
         return f"it was rejected by {claims['decided_by']}"
-    return None if arguments is ... else _not_these(claims, arguments)
-
-
-def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
-    import base64
+    if arguments is ...:
+        return None
     import hashlib
 
     try:
         digest = hashlib.sha256(canonical(arguments).encode()).digest()
     except (ValueError, RecursionError) as error:
         return f"the arguments cannot be compared: {error}"
-    if claims.get("arguments_sha256") != base64.urlsafe_b64encode(digest).rstrip(b"=").decode():
+    if claims.get("arguments_sha256") != _in_base64url(digest):
         return "other arguments were approved"
     return None
 
@@ -481,9 +470,15 @@ def _bytes_in(part: str) -> bytes:
     if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
     found = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    if base64.urlsafe_b64encode(found).rstrip(b"=") != part.encode():
+    if _in_base64url(found) != part:
         raise ValueError("it is not a JWT")
     return found
+
+
+def _in_base64url(data: bytes) -> str:
+    import base64
+
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _json_in(part: str) -> dict[str, Any]:
@@ -619,7 +614,7 @@ def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         return
     approved = answer.get("arguments") or {}
     shown = asked.get("arguments", {}) if isinstance(asked, dict) else None
-    if shown is None:  # bots of earlier releases do not say
+    if shown is None:  # MCP's results do not say
         is_ours = fields.get("editable") or _matches(approved, sent, _may_be)
     else:
         is_ours = fields.get("editable") or _matches(approved, shown, _is_equal)
@@ -2070,7 +2065,7 @@ class _ToolCall(NamedTuple):
 
     @classmethod
     def in_key(cls, key: str | None) -> _ToolCall | None:
-        """Returns the call that a question's key names; None if it is not a hook's, or of an earlier release."""
+        """Returns the call that a question's key names; None if it is not a hook's."""
         parts = (key or "").split("-")
         return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
 
