@@ -606,7 +606,6 @@ class Bot:
             feed=self.feed,
             callbacks=self.callbacks,
             bridge=self.bridge,
-            storage_trouble=self.store.trouble,
             connections=connections,
         )
 
