@@ -78,9 +78,7 @@ PATIENCE = 15.0  # seconds for a response of the bot, beyond what it was told to
 _CONNECTING = 10.0
 _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between two
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
-_TICK = (
-    0.2  # seconds between two looks whether to go on waiting: not every system lets a signal break a wait off
-)
+_TICK = 0.2  # seconds between two looks whether to go on: not every system lets a signal break a wait off
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
 _LARGEST = 1024 * 1024  # bytes of one request: the bot hangs up at more, which looks as if it were away
@@ -217,11 +215,10 @@ class Approval(_Decision):
         """The approved arguments, with the approver's edits; empty if no one decided. Parts that the bot's `redact` hid
         are as you sent them.
         """
-        asked = self.state.get("asked")
+        asked, found = self.state.get("asked"), self._given.get("arguments")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
-        # Bots of earlier releases do not say what they showed.
-        found = self._given.get("arguments")
-        found = found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
         return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
 
     @property
@@ -353,9 +350,13 @@ def opened(token: str, typ: str, keys: Mapping[str, Any]) -> tuple[dict[str, Any
     if not isinstance(kid, str) or key is None:
         raise ValueError(f"the key {kid!r} is not among the keys given: another bot signed it")
     check_form(header, {"typ": _TEXT, "alg": _TEXT, "kid": _TEXT}, "its header")
-    signature, signed = _bytes_in(parts[2]), f"{parts[0]}.{parts[1]}".encode()
-    if not _is_signed_by(public_key(key), signature, signed):
-        raise ValueError("the signature does not match: it was changed, or another key signed it")
+    signer, signature = public_key(key), _bytes_in(parts[2])
+    from cryptography.exceptions import InvalidSignature  # `public_key` says so if the package is missing
+
+    try:
+        signer.verify(signature, f"{parts[0]}.{parts[1]}".encode())
+    except InvalidSignature:
+        raise ValueError("the signature does not match: it was changed, or another key signed it") from None
     return _json_in(parts[1]), kid
 
 
@@ -378,7 +379,6 @@ def public_key(key: Mapping[str, Any]) -> Ed25519PublicKey:
 @lru_cache(maxsize=64)
 def _key_in(x: str) -> tuple[str, Ed25519PublicKey]:
     """Returns a key's thumbprint (RFC 7638), and the key."""
-    import base64
     import hashlib
 
     try:
@@ -389,17 +389,7 @@ def _key_in(x: str) -> tuple[str, Ed25519PublicKey]:
         ) from None
     found = Ed25519PublicKey.from_public_bytes(_bytes_in(x))
     digest = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), found
-
-
-def _is_signed_by(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        key.verify(signature, signed)
-    except InvalidSignature:
-        return False
-    return True
+    return _in_base64url(digest), found
 
 
 def _check_claims(
@@ -433,20 +423,16 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
         return "it is not about an approval"
     if claims["answer"]["decision"] != "accept":
         return f"it was rejected by {claims['decided_by']}"
-    return None if arguments is ... else _not_these(claims, arguments)
-
-
-def _not_these(claims: Mapping[str, Any], arguments: Any) -> str | None:
-    import base64
+    if arguments is ...:
+        return None
     import hashlib
 
     try:
         digest = hashlib.sha256(canonical(arguments).encode()).digest()
     except (ValueError, RecursionError) as error:
         return f"the arguments cannot be compared: {error}"
-    if claims.get("arguments_sha256") != base64.urlsafe_b64encode(digest).rstrip(b"=").decode():
-        return "other arguments were approved"
-    return None
+    is_same_digest = claims.get("arguments_sha256") == _in_base64url(digest)
+    return None if is_same_digest else "other arguments were approved"
 
 
 def check_form(value: Any, form: Any, name: str) -> None:
@@ -481,9 +467,15 @@ def _bytes_in(part: str) -> bytes:
     if not _PART.issuperset(part) or len(part) % 4 == 1:
         raise ValueError("it is not a JWT")
     found = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    if base64.urlsafe_b64encode(found).rstrip(b"=") != part.encode():
+    if _in_base64url(found) != part:
         raise ValueError("it is not a JWT")
     return found
+
+
+def _in_base64url(data: bytes) -> str:
+    import base64
+
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _json_in(part: str) -> dict[str, Any]:
@@ -619,7 +611,7 @@ def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         return
     approved = answer.get("arguments") or {}
     shown = asked.get("arguments", {}) if isinstance(asked, dict) else None
-    if shown is None:  # bots of earlier releases do not say
+    if shown is None:  # MCP's results do not say
         is_ours = fields.get("editable") or _matches(approved, sent, _may_be)
     else:
         is_ours = fields.get("editable") or _matches(approved, shown, _is_equal)
@@ -922,7 +914,7 @@ class NotSent(ConnectionError):
 class Asking:
     """One question, from asking to its outcome.
 
-    `carry` and `withdraw` block; `await ended()` and `await withdrawn()` are the same for asyncio, with `is_async`.
+    `_run` its coroutines where they may block; with `is_async`, await them in an event loop.
     """
 
     def __init__(
@@ -957,16 +949,6 @@ class Asking:
         self.longest_wait = LONGEST_WAIT
         self.is_async = False
 
-    def carry(self) -> dict[str, Any]:
-        """Asks and returns the question's last state; raises what `ended` raises."""
-        return _run(self.ended())
-
-    def withdraw(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
-        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why;
-        `patience`: see `withdrawn`.
-        """
-        return _run(self.withdrawn(comment, patience))
-
     async def ended(self) -> dict[str, Any]:
         """Asks and returns the question's last state.
 
@@ -1000,7 +982,9 @@ class Asking:
             pause = min(pause * 2, _PAUSES[1])
 
     async def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
-        """Withdraws the question, if it may have been asked, within `patience` seconds."""
+        """Withdraws the question, if it may have been asked, within `patience` seconds, and returns its state; if an answer came
+        first, the answered state. `comment`: why.
+        """
         ends = time.monotonic() + patience
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
@@ -1086,11 +1070,11 @@ def _warn(words: str) -> None:
 def _talk(asking: Asking) -> dict[str, Any]:
     """Asks; withdraws the question when interrupted."""
     try:
-        return asking.carry()
+        return _run(asking.ended())
     except Exception:
         raise
     except BaseException:
-        asking.withdraw()
+        _run(asking.withdrawn())
         raise
 
 
@@ -1573,9 +1557,9 @@ def _asked(fields: _Json, progress: _Progress) -> _Json:
     asking = Asking(fields, told=told)
     asking.client.tick = progress.draw
     try:
-        return asking.carry()
+        return _run(asking.ended())
     except SystemExit:
-        if asking.withdraw().get("status") == "withdrawn":
+        if _run(asking.withdrawn()).get("status") == "withdrawn":
             progress.say("The question was withdrawn.")
         raise
     finally:
@@ -1922,11 +1906,7 @@ def _elicited(
         _NoDecision: no one answered. A page to open is for the person at the terminal, whose account it is about.
     """
     server, message, schema = (event.get(name) for name in ("mcp_server_name", "message", "requested_schema"))
-    if (
-        not isinstance(server, str)
-        or not isinstance(message, str)
-        or not isinstance(event.get("session_id"), str)
-    ):
+    if not all(isinstance(each, str) for each in (server, message, event.get("session_id"))):
         raise _NoDecision("cannot read the event: it must have mcp_server_name, message and session_id")
     if event.get("mode") not in {None, "form"} or not isinstance(schema, (dict, type(None))):
         raise _NoDecision("no decision: only forms are asked in Slack")
@@ -1943,9 +1923,8 @@ def _elicited(
     if "action" in said:
         return ("accept", {}) if Approval(state) else ("decline", None)
     asked = (state.get("asked") or {}).get("schema")
-    if json.dumps(asked).count(_REDACTED) > json.dumps(schema).count(
-        _REDACTED
-    ):  # so may be the answer's names and values
+    shown, sent = (json.dumps(each).count(_REDACTED) for each in (asked, schema))
+    if shown > sent:  # so may be the answer's names and values
         raise _NoDecision("no decision: the bot's `redact` has changed the form")
     return "accept", state["answer"]
 
@@ -1982,17 +1961,15 @@ def _hook_question(tool: str, given: _Json, event: _Json, agent: str) -> _Json:
     }
 
 
-def _about(event: _Json, **more: str) -> str | None:
+def _about(event: _Json, **more: Any) -> str | None:
     """Returns where an event comes from, one line each, after `more`."""
-    about = more | {
+    about = {
         "Folder": event.get("cwd"),
         "Mode": event.get("permission_mode"),
         "Subagent": event.get("agent_id"),
     }
-    return (
-        "\n".join(f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value)
-        or None
-    )
+    lines = [f"{name}: {value}" for name, value in (more | about).items() if isinstance(value, str) and value]
+    return "\n".join(lines) or None
 
 
 def _user_questions(given: _Json) -> _Json:
@@ -2070,7 +2047,7 @@ class _ToolCall(NamedTuple):
 
     @classmethod
     def in_key(cls, key: str | None) -> _ToolCall | None:
-        """Returns the call that a question's key names; None if it is not a hook's, or of an earlier release."""
+        """Returns the call that a question's key names; None if it is not a hook's."""
         parts = (key or "").split("-")
         return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
 
@@ -2212,7 +2189,7 @@ def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
                 raise _NotYet(words) from None
             words += "; Claude Code cannot defer this call"
         is_last = asking is not None and locks.is_last(key)
-        state = asking.withdraw(ending.comment, _PARTING) if asking is not None and is_last else {}
+        state = _run(asking.withdrawn(ending.comment, _PARTING)) if asking is not None and is_last else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
@@ -2226,7 +2203,7 @@ def _carried(asking: Asking) -> _Json | None:
     or was lost on its way here.
     """
     try:
-        return asking.carry()
+        return _run(asking.ended())
     except Refused as error:
         if error.code == "ALREADY_PICKED_UP":
             return None

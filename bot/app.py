@@ -1,10 +1,8 @@
 # ruff: noqa: PLC0415 - what is not configured is not imported, and the HTTP server only by what serves
 """Builds, joins, starts and stops the bot.
 
-Order of the start (promise P10): producers and delivery at once; then the bot catches up on what it missed (events of
-producers, replies in threads, overdue timers) before it accepts new clicks. Clicks wait ten seconds at most; the rest of
-the catch-up runs while clicks come in. Only clicks on posts of unknown outcome wait until those are looked up. No question
-expires before the bot has read its thread, or minutes have passed.
+`Bot` says which part gets which others, what runs in the background, and what a change of a record is passed to. In which
+order a bot that leads takes up its work: see `bot.startup`.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,7 +27,6 @@ from bot import home
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.keys import is_vouched_for
 from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
 from bot.delivery.build import DeliveryParts, resume_when_back
@@ -43,6 +40,7 @@ from bot.intake.build import build as build_told
 from bot.integrated import followers_of
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
+from bot.integrity import Integrity
 from bot.mailing import Mailer
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
@@ -54,25 +52,24 @@ from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.settings.model import Settings
-from bot.signing import Signing, settled
+from bot.signing import Signing
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import ask
+from bot.startup import Startup
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
-from bot.storage.store import Store, until_stored
+from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.agents import StatusFile
 from core.bus import lifecycle
-from core.clarification import Clarification, parse_id
-from core.clock import Clock, within
+from core.clarification import Clarification
+from core.clock import Clock
 from core.dispatch import Dispatcher
 from core.errors import (
-    LedgersAway,
     LedgerUnwritable,
     LockTimeout,
-    RecordUnreadable,
 )
 from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
@@ -86,19 +83,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
 
-# How long new clicks wait for a silent producer, for the whole catch-up, and for overdue timers; together with
-# connecting that is ten. Seconds.
-_CONTACT, _CATCH_UP, _TIMERS = 3.0, 7.0, 2.0
-
-# How long pages wait for Slack, and other posts until clicks can be taken. Seconds.
-_PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
-
-# How long timers wait for missed replies, which cannot be read while Slack is away. Seconds.
-_SLACK_HEAD_START = 60.0
-
-
 _DATABASE_RETRY = 1.0  # seconds
-_KEY_RETRY = 5.0  # seconds between attempts to read a signing key
 _AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _ANEW = "CLARIFY_BEGAN_ANEW"  # the bot sets it before it restarts itself: then it waits for the database
 
@@ -177,12 +162,10 @@ class Bot:
         calls_back: bool = False,
     ) -> None:
         """`signing` makes receipts; None: decisions get none. `calls_back`: whether questions have, or may get, a callback URL."""
+        # What everything is built on.
         self.store = store
         self.ledger = ledger
         self.signing = ledger.receipts = ledger.signer = signing
-        ledger.found_tampered = self._tell_of_tampered
-        loop = asyncio.get_running_loop()
-        ledger.found_unreadable = lambda name: loop.call_soon_threadsafe(self._tell_of_unreadable, name)
         self.base = base = build_base(
             settings,
             store,
@@ -193,6 +176,7 @@ class Bot:
             may_be_answered=self._may_be_answered,
             shown_whole=self._shown_whole,
         )
+        # What decides when time passes, and what holds it back.
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
             router=base.router,
@@ -203,6 +187,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.catch_up = CatchUp()
+        # Who is on call, what Slack shows, and what agents say.
         self.board = board = build_board(base, self._touch_home)
         self.messages = board.messages
         self.shown = shown = build_shown(
@@ -225,38 +210,11 @@ class Bot:
         )
         self.callbacks = _callbacks(base, board, shown, told) if calls_back else None
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
-        self.home = HomeTabs(
-            gathering=Gathering(
-                index=base.index,
-                ledger=ledger,
-                sessions=told.sessions.facts,
-                roster=board.roster,
-                policies=[policy.name for policy in settings.on_call],
-                paged=board.incidents.paged,
-                shows=base.audiences.shows,
-            ),
-            access=KeptAccess(board.access, base.audiences, clock),
-            renderer=base.renderer,
-            send=partial(publish, base.gateway),
-            viewers=Viewers(store),
-            clock=clock,
-            locale_of=base.people.known_locale,
-        )
+        self.home = _home(base, board, told)
+        # What follows the feed, and what watches for changes by others.
         followers, self.broken = followers_of(base)
         self.mailers = [each for each in followers if isinstance(each, Mailer)]
-        self.log = (
-            DecisionLog(
-                store=store,
-                signing=signing,
-                audiences=base.audiences,
-                clock=clock,
-                keep=settings.trust.keep or settings.storage.keep,
-                checkpoint_every=settings.trust.checkpoint.every if settings.trust.checkpoint else None,
-                announce=self._announce,
-            )
-            if signing is not None
-            else None
-        )
+        self.log = _log_of_decisions(base, signing, self._announce) if signing is not None else None
         self.bridge = None
         if settings.ledger_folder is not None:
             self.bridge = Bridge(
@@ -306,6 +264,7 @@ class Bot:
             app_removed=self._app_removed,
             clock=clock,
         )
+        # What people say, and who else has to know how the bot does.
         self.slack = build_slack(
             base,
             board,
@@ -323,6 +282,25 @@ class Bot:
             replicas=self.replicas.others,
             look_at=told.channels.look_at,
             app_removed=self._app_removed,
+        )
+        self.integrity = Integrity(
+            store=store,
+            ledger=ledger,
+            signing=signing,
+            owing=told.owing,
+            notices=told.notices,
+            later=self.slack.app.later,
+            clock=clock,
+        )
+        self.startup = Startup(
+            app=self.slack.app,
+            messenger=shown.messenger,
+            producers=told.producers,
+            intake=told.intake,
+            monitoring=self.monitoring,
+            unread=self.unread,
+            catch_up=self.catch_up,
+            clock=clock,
         )
         self.slack_outage = SlackOutageAlert(
             targets=self.oncall.outside.pagers,
@@ -342,7 +320,7 @@ class Bot:
             mode=settings.ledger.mode,
         )
         self.dispatcher = Dispatcher(
-            responders=responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent),
+            responders=responders_of(settings.responders, settings.by_variable, settings.folder),
             router=base.router,
             ledger=ledger,
             clock=clock,
@@ -357,6 +335,7 @@ class Bot:
             sweeps=[home.SWEEP],
             forget_decisions=self.log.forget if self.log is not None else None,
         )
+        # The life of this process.
         self._followers = (
             self.dispatcher,
             self.agent_status,
@@ -367,16 +346,11 @@ class Bot:
             self.feed,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._died: asyncio.Future[None] = loop.create_future()
-        self._introduced = asyncio.Event()
-        self._posting = asyncio.Event()  # cards are being posted
-        self._caught_up = asyncio.Event()
-        self._takes_clicks = asyncio.Event()  # after the catch-up
+        self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leads = self.store.leads
         # Records that change while the bot takes the lead, and whether we wrote them: handled once it leads.
         self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
-        self._told_of = set[str]()  # changed and unreadable records that this process has told of
 
     async def start(self) -> None:
         """Reads the ledgers, then starts every part; where another bot leads on the database, only the parts that take
@@ -444,7 +418,7 @@ class Bot:
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
         yield "refusals", self.base.router.run()
-        yield "slack", self._run_slack()
+        yield "slack", self.startup.run_slack()
         yield "replicas", self.replicas.run()
         yield "channels", self._run_channels()
         if self._http is not None:
@@ -455,7 +429,7 @@ class Bot:
         self.shown.lanes.active = False
         await self.board.pages.reload()
         await self.home.load()
-        self._takes_clicks.set()
+        self.startup.takes_clicks.set()
 
     async def _take_lead(self) -> None:
         telling = asyncio.create_task(self.replicas.tell(), name="tell")
@@ -503,71 +477,14 @@ class Bot:
     async def _lead(self) -> None:
         """Starts the work that only the leader does."""
         await self.store.note_shell(consents=self.base.settings.shell.consent)
-        if self.signing is not None:
-            await self._warn_of_another_key(self.signing)
+        await self.integrity.check_key()
         for name, work in self._work_of_leader():
             self._begin(name, work)
         self.told.channels.look_at_all()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
-        owing = self.told.owing
-        for record in self.base.index:
-            if record.round > 1 or not (record.is_open or record.is_signed):
-                self.slack.app.later.run(owing.sign_in_time(record.id), "receipt that is owed")
-        if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
-            self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
+        self.integrity.sign_what_is_owed(self.base.index)
         _log.info("started", open=len(self.base.index), producers=len(self.base.settings.producers))
-
-    async def _receipts_owed(self, signing: Signing) -> None:
-        """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
-        if (trouble := signing.trouble) is not None:
-            await self._notify(partial(self.told.notices.key_unreadable, trouble))
-        while not await asyncio.to_thread(signing.load):
-            await self.base.clock.sleep(_KEY_RETRY)
-        note = partial(signing.note, self.store, self.base.clock.now())
-        await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
-        await self._warn_of_another_key(signing)
-        try:
-            async with aclosing(self.ledger.every()) as every:
-                async for some in every:
-                    for record in some.records:
-                        await self.told.owing.sign_in_time(record.id)
-        except LedgersAway as error:
-            _log.warning("receipts that are owed follow at the next start", reason=str(error))
-            return
-        await until_stored(partial(settled, self.store), self.base.clock, _log, "receipts delayed")
-
-    async def _warn_of_another_key(self, signing: Signing) -> None:
-        """Tells the fallback channel if the signing key is one that the key before did not announce."""
-        if signing.kid is None:
-            return
-        look = partial(is_vouched_for, self.store, signing)
-        if not await until_stored(look, self.base.clock, _log, "reading the log later"):
-            _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
-            await self._notify(partial(self.told.notices.another_key, signing.kid))
-
-    def _tell_of_tampered(self, records: Sequence[Clarification]) -> None:
-        """Tells the fallback channel of records that do not agree with their receipts."""
-        news = [each for each in records if each.id not in self._told_of]
-        self._told_of.update(each.id for each in news)
-        for issue in {each.issue_number for each in news}:
-            ids = sorted(each.id for each in news if each.issue_number == issue)
-            notice = partial(self.told.notices.records_tampered, issue, ids)
-            self.slack.app.later.run(self._notify(notice), "tell of changed records")
-
-    def _tell_of_unreadable(self, clarification: str) -> None:
-        """Pages on-call, if this bot leads, about a record that cannot be read."""
-        if clarification in self._told_of or not self.store.leads:
-            return
-        self._told_of.add(clarification)
-        _log.error("cannot read a record", id=clarification)
-        trouble = RecordUnreadable(clarification, parse_id(clarification)[0])
-        notice = partial(self.told.notices.ledger_unreadable, trouble)
-        self.slack.app.later.run(self._notify(notice), "tell of an unreadable record")
-
-    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
-        """Stores a notice; retries while the storage is unavailable."""
-        await until_stored(notice, self.base.clock, _log, "notice delayed")
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
@@ -591,7 +508,7 @@ class Bot:
         yield "changes", self.feed.run()
         if self.slack.commands.weekly_digest is not None:
             yield "weekly digest", self.slack.commands.weekly_digest.run()
-        yield "monitor", self._run_monitor()
+        yield "monitor", self.startup.run()
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set. Raises the exception of a part that died."""
@@ -645,81 +562,13 @@ class Bot:
         except StorageUnavailable:
             return True
 
-    async def _run_slack(self) -> None:
-        await self.slack.app.introduce()
-        self._introduced.set()
-        await self._takes_clicks.wait()
-        self.slack.app.watch_for_gaps()
-        await self.slack.app.run()
-
-    async def _begin_posting(self) -> None:
-        """Starts posting when clicks can be taken, or after a while without them: then a card is better than none.
-
-        Pages start sooner, even while Slack is away: one that Slack does not take must move on to the next step soon.
-        """
-        if not await within(self.base.clock, _PAGES_WAIT, self._introduced.wait()):
-            self.shown.messenger.pause_posting(pages=False)
-        await self._introduced.wait()
-        if not await within(self.base.clock, _POSTS_WAIT, self.slack.app.ready.wait()):
-            _log.warning("posting without a connection for clicks")
-        self.shown.messenger.resume_posting()
-        self._posting.set()
-
-    async def _miss_nothing(self) -> None:
-        """Catches up, then lets new clicks in."""
-        await self._introduced.wait()
-        if not await within(self.base.clock, _CATCH_UP, self._catch_up()):
-            _log.warning("accepting clicks before missed messages are read")
-            self.slack.app.look_back()
-        self._caught_up.set()
-        overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
-        try:
-            # Not cancelled while a ledger is busy: a finding is reported only once.
-            await within(self.base.clock, _TIMERS, asyncio.wait({overdue}))
-            self._takes_clicks.set()
-            await overdue
-        finally:
-            overdue.cancel()
-            await asyncio.gather(overdue, return_exceptions=True)
-
-    async def _catch_up(self) -> None:
-        """Handles what producers and people said while the bot was away."""
-        await self.told.producers.first_contact(_CONTACT)
-        await self.told.intake.drained()
-        self.slack.app.look_back()
-        await self.catch_up.done.wait()
-
-    async def _read_located(self) -> None:
-        """Reads replies to posts of unknown outcome. Clicks on those wait for this, but no longer than `_CATCH_UP`."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.slack.app.backfill.run_located(), name="threads of posts in doubt")
-            await self._introduced.wait()
-            await self.base.clock.sleep(_CATCH_UP)
-            self.unread.hold_clicks_no_longer()
-
-    async def _run_monitor(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._begin_posting(), name="posting")
-            group.create_task(self._miss_nothing(), name="what was missed")
-            group.create_task(self._read_located(), name="posts in doubt")
-            group.create_task(self._run_timers(), name="timers")
-
-    async def _run_timers(self) -> None:
-        """Starts the timers once missed replies are handled, so that an answer given in time comes first."""
-        try:
-            async with asyncio.timeout(_SLACK_HEAD_START):
-                await self._caught_up.wait()
-        except TimeoutError:
-            _log.warning("starting timers before Slack is ready")
-        await self.monitoring.run()
-
     async def _run_home(self) -> None:
         await self.home.load_answers()
-        await self._posting.wait()
+        await self.startup.posting.wait()
         await self.home.run()
 
     async def _run_channels(self) -> None:
-        await self._introduced.wait()
+        await self.startup.introduced.wait()
         await self.told.channels.run()
 
     def _app_removed(self) -> None:
@@ -755,7 +604,6 @@ class Bot:
             feed=self.feed,
             callbacks=self.callbacks,
             bridge=self.bridge,
-            storage_trouble=self.store.trouble,
             connections=connections,
         )
 
@@ -868,4 +716,39 @@ def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: Intak
         clock=base.clock,
         rng=base.rng,
         on_outcome=partial(base.telemetry.delivered, "callback"),
+    )
+
+
+def _home(base: Base, board: OnCallBoard, told: IntakeParts) -> HomeTabs:
+    return HomeTabs(
+        gathering=Gathering(
+            index=base.index,
+            ledger=base.ledger,
+            sessions=told.sessions.facts,
+            roster=board.roster,
+            policies=[policy.name for policy in base.settings.on_call],
+            paged=board.incidents.paged,
+            shows=base.audiences.shows,
+        ),
+        access=KeptAccess(board.access, base.audiences, base.clock),
+        renderer=base.renderer,
+        send=partial(publish, base.gateway),
+        viewers=Viewers(base.store),
+        clock=base.clock,
+        locale_of=base.people.known_locale,
+    )
+
+
+def _log_of_decisions(
+    base: Base, signing: Signing, announce: Callable[[Tx, str], Callable[[], None]]
+) -> DecisionLog:
+    trust = base.settings.trust
+    return DecisionLog(
+        store=base.store,
+        signing=signing,
+        audiences=base.audiences,
+        clock=base.clock,
+        keep=trust.keep or base.settings.storage.keep,
+        checkpoint_every=trust.checkpoint.every if trust.checkpoint else None,
+        announce=announce,
     )

@@ -63,9 +63,8 @@ class Callbacks:
     gather: float = 0.0
 
     def __post_init__(self) -> None:
-        secrets = self.settings.secrets.by_variable
         self._keys = {
-            each.name: signing_key(secrets[each.callback_secret_env].get_secret_value())
+            each.name: signing_key(self.settings.secret(each.callback_secret_env))
             for each in self.settings.producers
             if each.callback_secret_env is not None
         }

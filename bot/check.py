@@ -37,7 +37,7 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
     """Yield each result as soon as it is known."""
     for result in check_machine(settings):
         yield result
-    people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
+    people = People(slack_client(settings.slack_api_url, settings.bot_token))
     for check in (
         check_address(settings),
         check_slack(settings),

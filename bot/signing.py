@@ -124,14 +124,12 @@ class KeyPlace:
     value: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, settings: Settings | ShellSettings) -> KeyPlace:
+    def of(cls, settings: ShellSettings) -> KeyPlace:
         variable = settings.trust.key_env
-        by_variable = (
-            settings.by_variable if isinstance(settings, ShellSettings) else settings.secrets.by_variable
+        secret = settings.by_variable.get(variable) if variable is not None else None
+        return cls(
+            settings.folder / KEY_FILE, variable, None if secret is None else secret.get_secret_value()
         )
-        secret = by_variable.get(variable) if variable is not None else None
-        folder = settings.file.parent if settings.file is not None else Path.cwd()
-        return cls(folder / KEY_FILE, variable, None if secret is None else secret.get_secret_value())
 
     def __str__(self) -> str:
         return f"${self.variable}" if self.variable is not None else str(self.file)

@@ -707,7 +707,7 @@ class SlackClient(AsyncWebClient):
         acting: Acting = nullcontext,
     ) -> None:
         super().__init__(
-            token=settings.secrets.bot_token.get_secret_value(),
+            token=settings.bot_token.get_secret_value(),
             base_url=settings.slack_api_url,
             timeout=_TIMEOUT,
             retry_handlers=[],

@@ -25,8 +25,12 @@ from core.errors import BadInput, ClarifyError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from bot.cli.output import Output
     from bot.cli.running import Shell
 _Work = Callable[["Shell"], Awaitable[object]]
+_Act = Callable[
+    ["Output", Path | None], object
+]  # on what the command prints to, and on the configuration file
 _BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overviews", "Stored data"
 _SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
@@ -78,6 +82,15 @@ RoleOption = Annotated[
 ]
 
 
+ByOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID.")
+]
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
+]
+IssueOption = Annotated[int | None, typer.Option(help="Only this issue.", min=1)]
+
+
 class StatusName(StrEnum):
     """`core.clarification.Status` as an enum, since typer does not support literals in lists."""
 
@@ -124,18 +137,21 @@ app = typer.Typer(
 )
 
 
-def _in_shell(panel: str, name: str | None = None) -> Callable[[Callable[..., _Work]], None]:
-    """Registers a command that works on the ledgers, and adds `--config` and `--json`. The command reads its arguments and
-    returns its work.
+def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> Callable[[Any], None]:
+    """Registers a command, with `--config` and `--json`. The command reads its other arguments and returns its work: a `_Work`
+    on the ledgers if it is `in_shell`, else an `_Act`.
     """
 
-    def register(read: Callable[..., _Work]) -> None:
+    def register(read: Callable[..., Any]) -> None:
         def command(config: Path | None, json: bool, **typed: Any) -> None:  # noqa: FBT001 - typer's
             from bot.cli import running
 
-            with running.trouble_told(json=json):
+            with running.trouble_told(json=json) as out:
                 work = read(**typed)
-            running.run(work, config, json=json)
+                if in_shell:
+                    running.run(work, out, config)
+                else:
+                    work(out, config)
 
         own = inspect.signature(read, eval_str=True)
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -232,7 +248,7 @@ def check(config: ConfigOption = None) -> None:
     raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_command(_KEPT)
 def keys(
     action: Annotated[
         Literal["rotate"] | None,
@@ -242,17 +258,11 @@ def keys(
             "`key_env`, is printed for you to put there. The bot signs with it once you restart it.",
         ),
     ] = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,  # noqa: FBT002 - typer's
-) -> None:
+) -> _Act:
     """List the public keys that receipts were signed with: since when, and where the private key is."""
-    from bot.cli import running, trust
+    from bot.cli import trust
 
-    with running.trouble_told(json=json) as out:
-        if action is None:
-            trust.list_keys(out, config)
-        else:
-            trust.rotate_key(out, config)
+    return trust.list_keys if action is None else trust.rotate_key
 
 
 @app.command(rich_help_panel=_KEPT)
@@ -262,16 +272,12 @@ def log(
         typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
-    ] = None,
+    since: SinceOption = None,
     until: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Only what was decided before: 2026-04-01, or 30d ago.")
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only what this agent asked.")] = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID.")
-    ] = None,
+    by: ByOption = None,
     jwt: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Print only the receipt of this question's last decision."),
@@ -290,7 +296,7 @@ def log(
         trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
 
 
-@app.command(rich_help_panel=_TOGETHER)
+@_command(_TOGETHER)
 def search(
     words: Annotated[
         list[str] | None,
@@ -299,30 +305,23 @@ def search(
         ),
     ] = None,
     *,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID."),
-    ] = None,
+    by: ByOption = None,
     agent: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Only what this agent asked; a part of its name will do."),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
-    ] = None,
+    since: SinceOption = None,
     limit: Annotated[int, typer.Option(min=0, help="How many to print at most. 0: all.")] = 50,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Act:
     """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
-    from bot.cli import running
-    from bot.cli import search as searching
+    from bot.cli.search import decisions
 
-    with running.trouble_told(json=json) as out:
-        searching.run(out, words or (), searching.SearchOptions(by, agent, since, limit), config)
+    return lambda out, config: decisions(
+        out, config, words or (), by=by, agent=agent, since=since, limit=limit
+    )
 
 
-@app.command(rich_help_panel=_KEPT)
+@_command(_KEPT)
 def verify(
     receipt: Annotated[
         str | None,
@@ -364,23 +363,29 @@ def verify(
     max_age: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How old the decision may be: 90s, 15m, 24h.")
     ] = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Act:
     """Verify the receipt of a decision, or the log. Exit code 0: it is genuine; 1: it is not, or not what you asked for."""
-    from bot.cli import running, trust
+    from bot.cli import trust
 
-    with running.trouble_told(json=json) as out:
-        if (receipt is None) == (log is None):
-            raise BadInput("Give either a receipt or --log FILE.")
-        if log is not None:
-            raise typer.Exit(
-                trust.verify_log(out, log, jwks, trust.Against(checkpoint, accept_key or ()), config)
-            )
-        if receipt is None or checkpoint is not None or accept_key:
-            raise BadInput("--checkpoint and --accept-key are for --log.")
-        wanted = trust.Requirements(arguments, approved, audience, issuer, max_age)
-        raise typer.Exit(trust.verify(out, receipt, jwks, wanted, config))
+    if (receipt is None) == (log is None):
+        raise BadInput("Give either a receipt or --log FILE.")
+    if log is not None:
+        return lambda out, config: trust.verify_log(
+            out, config, log, jwks, checkpoint=checkpoint, accepted=accept_key or ()
+        )
+    if receipt is None or checkpoint is not None or accept_key:
+        raise BadInput("--checkpoint and --accept-key are for --log.")
+    return lambda out, config: trust.verify(
+        out,
+        config,
+        receipt,
+        jwks,
+        arguments=arguments,
+        approved=approved,
+        audience=audience,
+        issuer=issuer,
+        max_age=max_age,
+    )
 
 
 def _agents_command(context: typer.Context) -> None:
@@ -494,11 +499,11 @@ def help_(
         typer.echo(command.get_help(named))
 
 
-@_in_shell(_QUESTIONS, "list")
+@_command(_QUESTIONS, "list", in_shell=True)
 def list_(
     name: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Only this issue: 42 or '#42'.")] = None,
     *,
-    issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
+    issue: IssueOption = None,
     status: Annotated[list[StatusName] | None, typer.Option(help="Only this status. Repeatable.")] = None,
     from_: Annotated[str | None, _role("Only questions from this role or agent.", "--from")] = None,
     to: Annotated[str | None, _role("Only questions to this role.")] = None,
@@ -510,7 +515,7 @@ def list_(
     return lambda shell: lists.some(shell, name, issue, status or (), from_=from_, to=to, every_status=all_)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def show(
     name: Annotated[
         str | None,
@@ -529,7 +534,7 @@ def show(
     return lambda shell: lists.show(shell, name, timeout, wait=wait)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def stale() -> _Work:
     """List overdue questions: reminded, late or escalated."""
     from bot.cli import lists
@@ -537,7 +542,7 @@ def stale() -> _Work:
     return lists.stale
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def mine(
     *,
     role: Annotated[str | None, _role("Questions to this role instead.", "--as", metavar="ROLE")] = None,
@@ -548,7 +553,7 @@ def mine(
     return lambda shell: lists.mine(shell, role)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def request(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
@@ -599,7 +604,7 @@ def request(
     return lambda shell: changes.request(shell, asked, timeout, wait=wait)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def answer(
     name: NameArgument = None,
     text: TextArgument = None,
@@ -624,7 +629,7 @@ def answer(
     return lambda shell: changes.answer(shell, name, said, role, round_, yes=yes)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def resolve(
     name: NameArgument = None,
     text: TextArgument = None,
@@ -638,7 +643,7 @@ def resolve(
     return lambda shell: changes.resolve(shell, name, said, role)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def escalate(
     name: NameArgument = None,
     reason: ReasonArgument = None,
@@ -650,7 +655,7 @@ def escalate(
     return lambda shell: changes.escalate(shell, name, said)
 
 
-@_in_shell(_QUESTIONS)
+@_command(_QUESTIONS, in_shell=True)
 def abandon(
     name: NameArgument = None,
     reason: ReasonArgument = None,
@@ -662,7 +667,7 @@ def abandon(
     return lambda shell: changes.abandon(shell, name, said)
 
 
-@_in_shell(_TOGETHER)
+@_command(_TOGETHER, in_shell=True)
 def agents() -> _Work:
     """Show your agents: who is blocked, by whom and for how long."""
     from bot.cli import boards
@@ -670,7 +675,7 @@ def agents() -> _Work:
     return boards.agents
 
 
-@_in_shell(_TOGETHER)
+@_command(_TOGETHER, in_shell=True)
 def ready() -> _Work:
     """Show which sessions are ready to continue, and what blocks the rest."""
     from bot.cli import boards
@@ -678,7 +683,7 @@ def ready() -> _Work:
     return boards.ready
 
 
-@_in_shell(_TOGETHER)
+@_command(_TOGETHER, in_shell=True)
 def digest(
     span: Annotated[
         str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Default: 7d.", show_default=False)
@@ -692,11 +697,11 @@ def digest(
     return lambda shell: reports.digest(shell, span, since)
 
 
-@_in_shell(_TOGETHER)
+@_command(_TOGETHER, in_shell=True)
 def export(
     *,
     since: Annotated[str | None, typer.Option(help=f"Only recent entries. {_SPAN}")] = None,
-    issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
+    issue: IssueOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
@@ -709,7 +714,7 @@ def export(
     return lambda shell: reports.export(shell, since, issue, output, as_csv=csv)
 
 
-@_in_shell(_KEPT)
+@_command(_KEPT, in_shell=True)
 def forget(
     name: Annotated[
         str,
@@ -731,37 +736,29 @@ def forget(
     return lambda shell: copies.forget(shell, name, producer, abandon=abandon, yes=yes)
 
 
-@app.command(rich_help_panel=_KEPT)
-def backup(
-    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
-    config: ConfigOption = None,
-    json: JsonOption = False,  # noqa: FBT002 - typer's
-) -> None:
+@_command(_KEPT)
+def backup(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> _Act:
     """Back up the database. The bot may be running. No secrets are included."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    with running.trouble_told(json=json) as out:
-        copies.backup(out, folder, config)
+    return lambda out, config: copies.backup(out, folder, config)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_command(_KEPT)
 def restore(
     folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
     *,
     replace: Annotated[
         bool, typer.Option("--replace", help="Move existing data aside (before-restore-…).")
     ] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Act:
     """Restore a backup. Stop the bot first; it catches up with Slack and your agents when it starts."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    with running.trouble_told(json=json) as out:
-        copies.restore(out, folder, config, replace=replace)
+    return lambda out, config: copies.restore(out, folder, config, replace=replace)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_command(_KEPT)
 def move(
     to: Annotated[
         str,
@@ -776,14 +773,11 @@ def move(
     replace: Annotated[
         bool, typer.Option("--replace", help="Move what is there already aside (before-move-…).")
     ] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Act:
     """Move everything into another database, such as from SQLite to PostgreSQL. Stop the bot first."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    with running.trouble_told(json=json) as out:
-        copies.move(out, to, config, replace=replace)
+    return lambda out, config: copies.move(out, to, config, replace=replace)
 
 
 def _until_stopped(work: Coroutine[Any, Any, None]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from bot.cli.output import Output
-from bot.cli.running import Shell, database_url
+from bot.cli.running import Shell
 from bot.errors import BackupError, StorageError
 from bot.integrations.ledgerfiles import erasing as in_files
 from bot.integrations.ledgerfiles.owner import disown, owner_of
@@ -157,7 +157,7 @@ def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:
 
 def kept_in(settings: ShellSettings) -> Kept:
     """Returns the database that the settings name."""
-    return kept_at(settings.storage.path, database_url(settings))
+    return kept_at(settings.storage.path, settings.database_url)
 
 
 @contextmanager
@@ -269,7 +269,7 @@ def _tell_forgotten(
     shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'the events of the session'}.")
     for line in [*_what_remains(new, traces), *_what_files_remain(found, files), *_NEVER_CHANGED]:
         shell.out.note(line)
-    if shell.database_url is not None:
+    if shell.settings.database_url is not None:
         shell.out.note(
             "PostgreSQL keeps deleted rows in its files, log, standbys and archives until they are overwritten."
         )

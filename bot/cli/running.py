@@ -96,21 +96,16 @@ class Shell:
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 
     @property
-    def database_url(self) -> str | None:
-        """PostgreSQL's address; None: SQLite."""
-        return database_url(self.settings)
-
-    @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
         from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
 
-        return kept_at(self.settings.storage.path, self.database_url).is_in_use()
+        return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 
     async def settle(self) -> None:
         """Record who was refused, and update the agent-status file, unless a running bot does."""
         await self.router.write_refusals()
-        if self.database_url is None and self.statuses.is_owed and not self.has_bot:
+        if self.settings.database_url is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
@@ -147,20 +142,19 @@ class Shell:
             raise typer.Exit(1)
 
 
-def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json: bool) -> None:
-    """Open the shell, do `work`, close it. Exits with the error's code, or 130 on Ctrl-C.
+def run(work: Callable[[Shell], Awaitable[object]], out: Output, config: Path | None) -> None:
+    """Open the shell, do `work`, close it.
 
     Raises:
-        typer.Exit: with any code but 0.
+        typer.Exit: a signal ended it.
     """
-    with trouble_told(json=json) as out:
 
-        async def session() -> None:
-            configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
-            async with _open_shell(config, out) as shell:
-                await work(shell)
+    async def session() -> None:
+        configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
+        async with _open_shell(config, out) as shell:
+            await work(shell)
 
-        stopped_by = asyncio.run(supervised(session()))
+    stopped_by = asyncio.run(supervised(session()))
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 
@@ -289,7 +283,7 @@ async def _ledgers(
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
     from bot.storage.opening import open_storage  # noqa: PLC0415 - as above
 
-    url, path = database_url(settings), settings.storage.path
+    url, path = settings.database_url, settings.storage.path
     is_new = url is None and not path.exists()
     store = await open_storage(url or path, beside=True)
     if is_new:
@@ -302,18 +296,3 @@ async def _ledgers(
         yield ledger, store
     finally:
         await store.close()
-
-
-def database_url(settings: ShellSettings) -> str | None:
-    """Returns PostgreSQL's address; None: SQLite.
-
-    Raises:
-        ConfigurationError: the environment variable is not set.
-    """
-    variable = settings.storage.url_env
-    if variable is None:
-        return None
-    if variable not in settings.by_variable:
-        problem = f"storage.url_env: {variable} is not set in the environment"
-        raise ConfigurationError([f"{settings.file}: {problem}"])
-    return settings.by_variable[variable].get_secret_value()

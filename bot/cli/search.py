@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bot.cli.output import Output
 from bot.cli.records import exact, table
-from bot.cli.running import database_url
 from bot.cli.trust import moment_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
@@ -24,49 +22,50 @@ from core.lists import PastDecision
 _EVERYTHING = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """`by`, `agent`, `since`: as the words after these names. `limit`: how many to print at most; 0: all."""
-
-    by: str | None = None
-    agent: str | None = None
-    since: str | None = None
-    limit: int = 50
-
-
-def run(out: Output, words: Sequence[str], options: SearchOptions, config: Path | None) -> None:
-    """Print the decisions that match, newest first.
+def decisions(
+    out: Output,
+    config: Path | None,
+    words: Sequence[str],
+    *,
+    by: str | None,
+    agent: str | None,
+    since: str | None,
+    limit: int,
+) -> None:
+    """Print the decisions that match, newest first. `by`, `agent`, `since`: as the words after these names. `limit`: how many
+    to print at most; 0: all.
 
     Raises:
         BadInput: says what was expected.
         StorageUnavailable: the storage cannot be read.
     """
     now = datetime.now(UTC)
-    search = _search(words, options, now)
+    search = _search(words, {"by": by, "agent": agent}, since, now)
     settings = load_shell_settings(config, read_environment())
-    most = options.limit or _EVERYTHING
-    found = find(settings.storage.path, database_url(settings), search, now, most=most + 1)
+    most = limit or _EVERYTHING
+    found = find(settings.storage.path, settings.database_url, search, now, most=most + 1)
     shown = found[:most]
-    since = f" since {exact(now - search.span)}" if search.span else ""
-    nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{since}."
+    span = f" since {exact(now - search.span)}" if search.span else ""
+    nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{span}."
     data = {"decisions": [_as_json(each) for each in shown], "more": len(found) > most}
     out.show(data, table(map(past_row, shown), now, nothing))
     if len(found) > most:
         out.note(f"clarify: these are the newest {most}; --limit 0 shows all")
 
 
-def _search(words: Sequence[str], options: SearchOptions, now: datetime) -> Search:
+def _search(
+    words: Sequence[str], given: Mapping[str, str | None], since: str | None, now: datetime
+) -> Search:
     tokens = [
         token
         for word in words
         for token in ([Token(word, is_quoted=True)] if " " in word else tokens_of(word))
     ]
-    given = {"by": options.by, "agent": options.agent}
     for name, value in given.items():
         if value is not None:
             tokens += [Token(name), Token(value, is_quoted=True)]
     search = parsed(tokens)
-    if (moment := moment_of(options.since, "--since", now)) is not None:
+    if (moment := moment_of(since, "--since", now)) is not None:
         if search.span is not None:
             raise BadInput("“since” is given twice.")
         search = search._replace(span=now - moment)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
 from bot.cli.output import Cell, Column, Output, Table
 from bot.cli.records import exact
-from bot.cli.running import database_url
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.decisions.keys import NotStartedYet, announce
@@ -41,17 +41,6 @@ from core.files import reason, sync
 _PATIENCE = 10.0  # seconds for the keys of a URL
 _COLUMNS = (Column("Key", whole=True), Column("Since", whole=True), Column("Private key"))
 _DID = {"expired": "expired", "withdrawn": "was withdrawn", "closed": "was closed"}
-
-
-@dataclass(frozen=True, slots=True)
-class Requirements:
-    """What a receipt must fulfil besides a good signature."""
-
-    arguments: Path | None = None
-    approved: bool = False
-    audience: str | None = None
-    issuer: str | None = None
-    max_age: str | None = None
 
 
 def list_keys(out: Output, config: Path | None) -> None:
@@ -103,7 +92,7 @@ def rotate_key(out: Output, config: Path | None) -> None:
     try:
         with nullcontext() if place.variable else place.drafted(pem) as draft:
             work = partial(announce, signing=old, jwk=jwk, now=now)
-            changed(settings.storage.path, database_url(settings), work)
+            changed(settings.storage.path, settings.database_url, work)
             if draft is not None:
                 draft.replace(place.file)
                 sync(place.file.parent)
@@ -120,31 +109,45 @@ def rotate_key(out: Output, config: Path | None) -> None:
         out.note("clarify: Restart the bot to sign with it.")
 
 
-def verify(out: Output, receipt: str, jwks: str | None, wanted: Requirements, config: Path | None) -> int:
-    """Print who decided what and when, or what is wrong; return the exit code.
+def verify(
+    out: Output,
+    config: Path | None,
+    receipt: str,
+    jwks: str | None,
+    *,
+    arguments: Path | None,
+    approved: bool,
+    audience: str | None,
+    issuer: str | None,
+    max_age: str | None,
+) -> None:
+    """Print who decided what and when.
 
     Raises:
-        BadInput: a file or the keys cannot be read.
+        BadInput: a file or the keys cannot be read. typer.Exit: something is wrong with the receipt.
     """
-    seconds = seconds_of(wanted.max_age, "--max-age")
-    arguments = ... if wanted.arguments is None else _arguments(wanted.arguments)
+    seconds = seconds_of(max_age, "--max-age")
     found = clarify.verify(
         _receipt(receipt),
-        keys=_keys(jwks) if jwks is not None else {"keys": _configured(config, out)},
-        arguments=arguments,
-        audience=wanted.audience,
-        issuer=wanted.issuer,
+        keys=_keys(jwks, config, out),
+        arguments=... if arguments is None else _arguments(arguments),
+        audience=audience,
+        issuer=issuer,
         max_age=seconds,
     )
-    must_be_approved = wanted.approved or wanted.arguments is not None
+    must_be_approved = approved or arguments is not None
     problem = found.problem or (found.not_approved if must_be_approved else None)
     if problem is not None:
-        out.failed("NOT_VERIFIED", f"Not verified: {problem}.")
-        return 1
+        raise _not_verified(out, f"{problem}.")
     out.show(
         {"verified": True, "kid": found.kid, "claims": dict(found.claims)}, _line(found.claims, found.kid)
     )
-    return 0
+
+
+def _not_verified(out: Output, why: str) -> typer.Exit:
+    """Prints what is wrong, and returns the exception that ends the command."""
+    out.failed("NOT_VERIFIED", f"Not verified: {why}")
+    return typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class Filter:
 def _storage(config: Path | None) -> AbstractContextManager[Tx | None]:
     """Opens the storage to read, or None if there is none yet."""
     settings = load_shell_settings(config, read_environment())
-    return reading(settings.storage.path, database_url(settings))
+    return reading(settings.storage.path, settings.database_url)
 
 
 def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
@@ -223,35 +226,33 @@ def print_receipt(out: Output, name: str, config: Path | None) -> None:
     out.line(found["receipt"])
 
 
-@dataclass(frozen=True, slots=True)
-class Against:
-    """What a whole log is verified against: a `checkpoint` or a file with it, and keys that are `accepted` though the one before
-    did not announce them.
-    """
-
-    checkpoint: str | None = None
-    accepted: Sequence[str] = ()
-
-
-def verify_log(out: Output, path: str, jwks: str | None, against: Against, config: Path | None) -> int:
-    """Print how long a log is and by which key it is signed, or where it is broken; return the exit code.
+def verify_log(
+    out: Output,
+    config: Path | None,
+    path: str,
+    jwks: str | None,
+    *,
+    checkpoint: str | None,
+    accepted: Sequence[str],
+) -> None:
+    """Print how long a log is and by which key it is signed. It must contain `checkpoint`, or the one in that file; a key that is
+    `accepted` may follow though the one before did not announce it.
 
     Raises:
-        BadInput: a file or the keys cannot be read.
+        BadInput: a file or the keys cannot be read. typer.Exit: the log is broken.
     """
-    keys = _keys(jwks) if jwks is not None else {"keys": _configured(config, out)}
+    keys = _keys(jwks, config, out)
     try:
         found = chain.verify(
             _lines(path),
             keys,
-            checkpoint=None if against.checkpoint is None else _receipt(against.checkpoint),
-            accepted=against.accepted,
+            checkpoint=None if checkpoint is None else _receipt(checkpoint),
+            accepted=accepted,
         )
     except chain.BrokenLog as error:
-        out.failed("NOT_VERIFIED", f"Not verified: {error}")
-        return 1
+        raise _not_verified(out, str(error)) from None
     gone = f", {found.gone} of them forgotten" if found.gone else ""
-    is_whole = against.checkpoint is not None
+    is_whole = checkpoint is not None
     out.show(
         {
             "verified": True,
@@ -270,7 +271,6 @@ def verify_log(out: Output, path: str, jwks: str | None, against: Against, confi
             f"clarify: Without a checkpoint, nothing shows whether entries after {found.head.seq} were left out."
             " Keep checkpoints, and give the last one: --checkpoint"
         )
-    return 0
 
 
 def _lines(path: str) -> Iterator[bytes]:
@@ -346,12 +346,14 @@ def _arguments(path: Path) -> Any:
         raise BadInput(f"--arguments: {path} is not JSON{why}.") from None
 
 
-def _keys(place: str) -> dict[str, Any]:
-    """Returns the JWK Set at a URL or in a file.
+def _keys(place: str | None, config: Path | None, out: Output) -> dict[str, Any]:
+    """Returns the JWK Set at a URL or in a file; without one, the keys of the configuration.
 
     Raises:
         BadInput: it cannot be read, or is none.
     """
+    if place is None:
+        return {"keys": _configured(config, out)}
     if "://" in place:
         parts = urlsplit(place)
         if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
@@ -401,7 +403,7 @@ def _configured(config: Path | None, out: Output) -> list[dict[str, str]]:
 
 def _stored(settings: ShellSettings, out: Output) -> list[KnownKey]:
     try:
-        return stored_keys(settings.storage.path, database_url(settings))
+        return stored_keys(settings.storage.path, settings.database_url)
     except (StorageError, ConfigurationError) as error:
         out.note(f"clarify: earlier keys are not known: {error}")
         return []

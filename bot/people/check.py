@@ -71,7 +71,7 @@ _REFUSALS, _REFUSED_MOST = 3, 500
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Check the tokens, channels and people; stops if Slack cannot be asked any more."""
-    bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
+    bot = slack_client(settings.slack_api_url, settings.bot_token)
     email = settings.slack.identity == "email" or any(each.source is not None for each in settings.on_call)
     email = email or any("@" in (each.requested_by or "") for each in settings.producers)
     # Two accounts of one person are told by their address.
@@ -81,10 +81,10 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
         yield result
     if home is None:
         return
-    if (token := settings.secrets.app_token) is not None:
+    if (token := settings.app_token) is not None:
         yield await check_app_token(slack_client(settings.slack_api_url, token))
-    if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
-        yield _signing_secret(settings, settings.secrets.signing_secret)
+    if settings.slack.mode == "http" and settings.signing_secret is not None:
+        yield _signing_secret(settings, settings.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
     lacks_scopes = any(result.subject == _SCOPES and not result.ok for result in results)
     async for result in _places_and_people(settings, bot, home, scopes_reported=lacks_scopes):

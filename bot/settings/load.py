@@ -17,7 +17,6 @@ from bot.settings.model import (
     OF_AN_INTEGRATION,
     Configuration,
     OnCallSettings,
-    Secrets,
     Settings,
     ShellSettings,
     Source,
@@ -68,15 +67,15 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
     document = _document(source, file)
     found = _Integrations(document, file.resolve().parent)
     problems = [*secret_problems(document, environ), *found.problems]
-    configuration = _configuration(found.rest, source, file, problems)
     return Settings.model_construct(
-        **dict(configuration),
-        integrations=found.settings,
-        broken_integrations=found.broken,
+        **dict(_configuration(found.rest, source, file, problems)),
         file=file.resolve(),
+        folder=file.resolve().parent,
+        by_variable=given_secrets(document, environ),
         source=source,
         slack_api_url=slack_api_url(environ),
-        secrets=Secrets(by_variable=given_secrets(document, environ)),
+        integrations=found.settings,
+        broken_integrations=found.broken,
     )
 
 

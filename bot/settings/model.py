@@ -33,6 +33,7 @@ from pydantic import (
 )
 
 from bot import integrations
+from bot.errors import ConfigurationError
 from bot.settings.addresses import WebUrl, callback_url, link_pattern
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
@@ -971,10 +972,45 @@ class Configuration(SettingsTable):
         return RouteSettings(channel=self.slack.fallback_channel)
 
 
-class Secrets(SettingsTable):
-    """The secrets from the environment. Never written anywhere: `SecretStr` prints stars."""
+class ShellSettings(Configuration):
+    """The file, where it is (`file`: None without one), and the secrets that it names, as far as they are set: what the shell
+    needs.
 
+    `by_variable`: the secrets, by environment variable. Some are sent to responders; commands never see them. Never written
+    anywhere: `SecretStr` prints stars. `folder`: the base of relative paths.
+    """
+
+    file: Path | None
+    folder: Path
     by_variable: dict[str, SecretStr]
+
+    @property
+    def database_url(self) -> str | None:
+        """PostgreSQL's address, which may contain a password; None: SQLite and files.
+
+        Raises:
+            ConfigurationError: its variable is not set.
+        """
+        if (variable := self.storage.url_env) is None:
+            return None
+        if variable not in self.by_variable:
+            problem = f"storage.url_env: {variable} is not set in the environment"
+            raise ConfigurationError([f"{self.file}: {problem}"])
+        return self.by_variable[variable].get_secret_value()
+
+
+class Settings(ShellSettings):
+    """What the bot needs: all secrets of the file are set.
+
+    `source`: the file's text. `integrations`: what the tables of integrations hold, by name; `broken_integrations`: why others
+    cannot be used.
+    """
+
+    file: Path
+    source: str
+    slack_api_url: str
+    integrations: Mapping[str, Any]
+    broken_integrations: Mapping[str, str]
 
     @property
     def bot_token(self) -> SecretStr:
@@ -988,47 +1024,25 @@ class Secrets(SettingsTable):
     def signing_secret(self) -> SecretStr | None:
         return self.by_variable.get("SLACK_SIGNING_SECRET")
 
-
-class Settings(Configuration):
-    """The file, the environment, where the file is, and its text (`source`).
-
-    `integrations`: what the tables of integrations hold, by name; `broken_integrations`: why others cannot be used.
-    """
-
-    integrations: Mapping[str, Any]
-    broken_integrations: Mapping[str, str]
-    file: Path
-    source: str
-    slack_api_url: str
-    secrets: Secrets
-
     def secret(self, variable: str) -> str:
         """Returns the secret in an environment variable that the file names."""
-        return self.secrets.by_variable[variable].get_secret_value()
+        return self.by_variable[variable].get_secret_value()
 
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """Returns a producer's bearer token, if it has one."""
-        return self._secret(producer.token_env)
-
-    @property
-    def database_url(self) -> str | None:
-        """PostgreSQL's address, which may contain a password; None: SQLite and files."""
-        url = self._secret(self.storage.url_env)
-        return None if url is None else url.get_secret_value()
+        return None if producer.token_env is None else self.by_variable[producer.token_env]
 
     @property
     def listen_url(self) -> str | None:
         """The address for listening to PostgreSQL's notices."""
-        url = self._secret(self.storage.listen_url_env)
-        return self.database_url if url is None else url.get_secret_value()
+        variable = self.storage.listen_url_env
+        return self.database_url if variable is None else self.secret(variable)
 
     @property
     def heartbeat_url(self) -> SecretStr | None:
         """The URL to call while all is well (may contain a secret), if there is one."""
-        return self._secret(self.monitor.heartbeat_env)
-
-    def _secret(self, variable: str | None) -> SecretStr | None:
-        return None if variable is None else self.secrets.by_variable[variable]
+        variable = self.monitor.heartbeat_env
+        return None if variable is None else self.by_variable[variable]
 
     @property
     def must_listen(self) -> bool:
@@ -1042,15 +1056,3 @@ class Settings(Configuration):
     def policy(self, name: str | None) -> OnCallSettings | None:
         """Returns an on-call policy, or None if it is no longer configured."""
         return next((each for each in self.on_call if each.name == name), None)
-
-
-class ShellSettings(Configuration):
-    """What the shell needs: the file, and the secrets that are set. `file`: None without a file.
-
-    `by_variable`: the secrets of all variables that the file names, as far as they are set. Some are sent to
-    responders; commands never see them. `folder`: the base of relative paths.
-    """
-
-    file: Path | None
-    folder: Path
-    by_variable: Mapping[str, SecretStr]

@@ -187,16 +187,16 @@ def _transport(
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
 ) -> SlackSocket | RequestUrl:
-    secrets = base.settings.secrets
-    if base.settings.slack.mode == "http" and secrets.signing_secret is not None:
+    settings = base.settings
+    if settings.slack.mode == "http" and settings.signing_secret is not None:
         return RequestUrl(
-            signing_secret=secrets.signing_secret.get_secret_value(),
+            signing_secret=settings.signing_secret.get_secret_value(),
             on_gap=events_missed,
             clock=base.clock,
         )
     return SlackSocket(
         web=base.web,
-        app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
+        app_token=settings.app_token.get_secret_value() if settings.app_token else "",
         clock=base.clock,
         jitter=base.rng.random,
         counted=counted,

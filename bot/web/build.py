@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from bot.logs import log_trouble
 from bot.mailing import Mailer
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
-from bot.settings.model import Settings, is_loopback
+from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.signing import Signing
 from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, receipts, slack
@@ -47,20 +47,17 @@ def build(
     feed: Feed,
     callbacks: Callbacks | None,
     bridge: Bridge | None,
-    storage_trouble: Callable[[], Awaitable[str | None]],
     connections: int,
 ) -> FastAPI:
-    """`signing` makes receipts; None: decisions get none. `mailers`: of integrations; `broken`: why some cannot be used, by name.
-    `storage_trouble` returns what is wrong with the storage, or None.
-    """
+    """`signing` makes receipts; None: decisions get none. `mailers`: of integrations; `broken`: why some cannot be used, by name."""
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     most_waiting = min(_MOST_WAITING, connections // 2)
     app = in_slack.app
-    pushing = [each for each in settings.producers if each.pushes]
-    callers = Callers(
-        {each.name: settings.producer_token(each) for each in pushing},
-        {each.name: each.speaker for each in pushing},
-    )
+    callers = _callers(settings, [each for each in settings.producers if each.pushes])
+    # Who may ask directly: producers with a token, and processes on this machine, as the producer without one.
+    asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
+    askers, origins = _callers(settings, asking), settings.http.origins
+    with_pages = _callers(settings, asking, origins, local_pages=is_loopback(settings.http.host))
     sources = health.Sources(
         telemetry=base.telemetry,
         index=base.index,
@@ -79,7 +76,7 @@ def build(
     )
     needed = [
         Check("slack", app.trouble),
-        Check("storage", storage_trouble),
+        Check("storage", store.trouble),
     ]
     others = [
         Check("database notices", lambda: _POLLS if store.polls else None),
@@ -97,18 +94,18 @@ def build(
     ]
     waiting = questions.Waiting(intake.questions, board.permalinks.links, most_waiting)
     routers = [  # in the order of /openapi.json
-        questions.question_routes(questions=intake.questions, callers=_askers(settings), waiting=waiting),
+        questions.question_routes(questions=intake.questions, callers=askers, waiting=waiting),
         receipts.receipt_routes(
             questions=intake.questions,
-            callers=_askers(settings),
+            callers=askers,
             jwks=partial(signing.published, store) if signing else _no_keys,
         ),
         mcp.mcp_routes(
             questions=intake.questions,
-            callers=_askers(settings, settings.http.origins, local_pages=is_loopback(settings.http.host)),
+            callers=with_pages,
             waiting=waiting,
             most_listening=max(1, most_waiting // 2),
-            origins=settings.http.origins,
+            origins=origins,
             telemetry=base.telemetry,
         ),
         clarifications.clarification_routes(
@@ -131,14 +128,16 @@ async def _no_keys() -> dict[str, Any]:
     return {"keys": []}
 
 
-def _askers(settings: Settings, origins: Sequence[str] = (), *, local_pages: bool = False) -> Callers:
-    """Returns who may ask directly: producers with a token, and processes on this machine, as the producer without one.
-    `origins`, `local_pages`: web pages that count as such processes.
-    """
-    asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
+def _callers(
+    settings: Settings,
+    producers: Sequence[ProducerSettings],
+    origins: Sequence[str] = (),
+    *,
+    local_pages: bool = False,
+) -> Callers:
     return Callers(
-        {each.name: settings.producer_token(each) for each in asking},
-        {each.name: each.speaker for each in asking},
+        {each.name: settings.producer_token(each) for each in producers},
+        {each.name: each.speaker for each in producers},
         origins=origins,
         local_pages=local_pages,
     )

@@ -145,7 +145,7 @@ async def test_session_that_is_restored_does_not_get_a_used_answer_again(
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
-async def test_answer_is_used_up_where_the_resumed_call_waited_for_it(
+async def test_resumed_call_waits_again_and_its_answer_is_used_up(
     stage: World, hooks: Hooks, session: Session
 ) -> None:
     card = await deferred(stage, hooks, session)
@@ -155,6 +155,7 @@ async def test_answer_is_used_up_where_the_resumed_call_waited_for_it(
     await until(lambda: waiting(stage))
     await press(stage, card, "Accept")
     assert await decision(resumed) == "allow"
+    assert not session.marks
     mark.write_bytes(kept)
     await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
@@ -225,18 +226,6 @@ async def test_answer_that_is_lost_on_its_way_is_asked_for_again(
         assert lost == ["CLR-100001-001"]
         await press(stage, card, "Accept")
         assert await decision(process) == "allow"
-
-
-async def test_resumed_call_waits_again_and_takes_the_answer(
-    stage: World, hooks: Hooks, session: Session
-) -> None:
-    card = await deferred(stage, hooks, session)
-    resumed = await started(hooks, session.call(), timeout=60)
-    await until(lambda: waiting(stage))
-    await press(stage, card, "Accept")
-    assert await decision(resumed) == "allow"
-    assert not session.marks
-    await ends_unasked(stage, await started(hooks, session.call(), timeout=60), cards=2)
 
 
 @pytest.mark.ci

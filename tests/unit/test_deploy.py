@@ -151,9 +151,7 @@ def test_clusters_configuration_is_complete_with_its_secret(cluster: dict[str, d
         cluster["ConfigMap"]["data"]["clarify.toml"], file=Path(IMAGE_CONFIG), environ=given
     )
     assert settings.database_url == given["CLARIFY_DATABASE_URL"]
-    assert settings.secrets.by_variable.keys() == given.keys(), (
-        "and nothing is given that it does not ask for"
-    )
+    assert settings.by_variable.keys() == given.keys(), "and nothing is given that it does not ask for"
     assert (settings.http.host, str(settings.http.port)) == ("0.0.0.0", IMAGE_PORT)
     assert settings.trust.key_env in given, (
         "the pods' files are gone with them: a key there is lost at each start"

@@ -275,7 +275,7 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
         },
     )
     if missing:  # as it would be with another release of apprise, which may not know the service any more
-        settings.secrets.by_variable["PAGER"] = SecretStr("gone://hush")
+        settings.by_variable["PAGER"] = SecretStr("gone://hush")
     found = {f"{f.subject}: {f.text}" for f in check_machine(settings)}
     pager = "not a URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
     assert any(pager in line for line in found)
@@ -778,7 +778,7 @@ class Feed:
 
 async def of_feeds(configure: Configure, feed: Feed, more: str = "") -> list[CheckResult]:
     settings = configure(PLATFORM_FEED + more, environ={"FEED": f"{feed.url}/secret.ics"})
-    people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
+    people = People(slack_client(settings.slack_api_url, settings.bot_token))
     found = [each async for each in check_feeds(settings, people, on_call_sources(settings))]
     assert all(each.fix for each in found if not each.ok)
     assert "secret" not in repr(found)

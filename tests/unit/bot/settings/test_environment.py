@@ -83,7 +83,7 @@ def test_settings_of_http_mode_ask_for_the_signing_secret() -> None:
     source = '[slack]\nmode = "http"\nfallback_channel = "C1"'
     lines = problems(source, {"SLACK_BOT_TOKEN": "xoxb-1"})
     assert lines == ("clarify.toml:2: slack.mode: SLACK_SIGNING_SECRET is not set in the environment",)
-    assert parse(source).secrets.signing_secret is not None
+    assert parse(source).signing_secret is not None
 
 
 def test_settings_api_url_ends_with_a_slash() -> None:

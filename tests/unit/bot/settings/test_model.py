@@ -97,32 +97,6 @@ def test_settings_zone_of_a_policy(source: str, zone: str) -> None:
     assert settings.on_call[0].zone == zone
 
 
-def test_settings_accept_the_tables_of_later_parts() -> None:
-    settings = parse(
-        """
-        [slack]
-        fallback_channel = "C1"
-        [storage]
-        keep = "90d"
-        [[webhooks]]
-        url = "https://hooks.example.com/x"
-        secret_env = "PLANNER_TOKEN"
-        [responders.architect]
-        command = ["answer", "--json"]
-        timeout = "30s"
-        [responders.reviewer]
-        people = "C2"
-        [github]
-        repository = "o/r"
-        token_env = "PLANNER_TOKEN"
-        """
-    )
-    assert set(settings.responders) == {"architect", "reviewer"}
-    assert settings.responders["architect"].timeout == timedelta(seconds=30)
-    assert settings.integrations["github"].repo == "o/r"
-    assert settings.secrets.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
-
-
 @pytest.mark.parametrize(
     ("agent_id", "channel"),
     [
