@@ -46,7 +46,7 @@ _ROOM = 10_000  # lines
 _PATIENCE = 2.0  # seconds
 _PAUSE = 0.05  # seconds: about as long as one question takes, so its lines are written together
 _PAYLOADS_BELOW_WARNING = (
-    *("slack_sdk", "aiohttp", "watchfiles", "asyncio"),
+    *("slack_bolt", "slack_sdk", "aiohttp", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
 Layout = Callable[[EventDict], str]
@@ -335,7 +335,7 @@ def _raised(error: BaseException | None) -> list[str]:
 def keeps_payloads_out(record: logging.LogRecord) -> bool:
     """Whether a record may be shown: records below WARNING of some libraries hold payloads.
 
-    Some libraries set a level on each of their loggers, so setting one on their parents has no effect.
+    Bolt sets a level on each of its loggers, so setting one on their parents has no effect.
     """
     library = record.name.partition(".")[0]
     return library not in _PAYLOADS_BELOW_WARNING or record.levelno >= logging.WARNING

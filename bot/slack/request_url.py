@@ -3,7 +3,7 @@
 Sources: docs.slack.dev, "Using HTTP Request URLs", "Verifying requests from Slack", "The Events API", "Handling user
 interaction". The web server hands over headers and body. The first that applies answers a request:
 
-1. not signed by Slack → 401 and a line in the log;
+1. not signed by Slack → 401 and a line in the log. (Bolt's own check answers malformed headers with 500.)
 2. a challenge → sent back, even before we are ready: Slack sends it while the app is being set up;
 3. not ready → 503: Slack resends an event, and shows an error to the person who clicked;
 4. else the app, as in Socket Mode, whose listeners store a message before they acknowledge it.
@@ -221,7 +221,10 @@ def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
 
 
 def _form(body: bytes) -> Any:
-    """Returns a command's fields, or an interaction's JSON from the field `payload`."""
+    """Returns a command's fields, or an interaction's JSON from the field `payload`.
+
+    Bolt takes any form that contains the word "payload" for an interaction, and would lose such commands.
+    """
     text = body.decode()
     fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     if not fields:

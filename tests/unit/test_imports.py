@@ -13,7 +13,7 @@ UNCONFIGURED = {
 }  # fmt: skip
 ELSEWHERE = {"bot.check", "bot.cli.app", "workspace.demo", "workspace", "httpx", "typer"}
 SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}
-SLACK = {"bot.home", "bot.slackapi", "aiohttp", "jinja2", "slack_sdk"}
+SLACK = {"bot.home", "bot.slackapi", "aiohttp", "jinja2", "slack_bolt", "slack_sdk"}
 SIGNING = {"bot.signing", "cryptography", "jwt"}
 LIBRARIES = {"asyncio", "http.client", "markdown_it", "pydantic", "regex", "rich", "structlog"}
 

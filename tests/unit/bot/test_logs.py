@@ -70,7 +70,7 @@ def test_redact_goes_into_nested_fields_and_names_of_secrets() -> None:
 @pytest.mark.parametrize(
     ("name", "level", "kept"),
     [
-        ("slack_sdk.web", logging.DEBUG, False),
+        ("slack_bolt.AsyncApp", logging.DEBUG, False),
         ("slack_sdk", logging.WARNING, True),
         ("aiohttp.access", logging.INFO, False),
         ("bot.app", logging.DEBUG, True),
@@ -85,8 +85,8 @@ def test_json_lines_for_our_and_foreign_events(capsys: pytest.CaptureFixture[str
     configure_logging("info", json=True)
     structlog.get_logger("bot.test").info("card posted", channel="C1", token="xoxb-1")
     structlog.get_logger("bot.test").debug("not shown")
-    foreign = logging.getLogger("slack_sdk.web")
-    foreign.setLevel(logging.DEBUG)  # as some libraries do
+    foreign = logging.getLogger("slack_bolt.AsyncApp")
+    foreign.setLevel(logging.DEBUG)  # as Bolt does
     foreign.debug("payload")
     foreign.warning("refused xoxb-1-2")
     ours, theirs = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -102,7 +102,7 @@ def test_json_lines_for_our_and_foreign_events(capsys: pytest.CaptureFixture[str
     assert (theirs["event"], theirs["level"], theirs["logger"]) == (
         "refused [redacted]",
         "warning",
-        "slack_sdk.web",
+        "slack_bolt.AsyncApp",
     )
 
 
