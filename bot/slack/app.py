@@ -1,19 +1,30 @@
 """The Slack app: our identity, the connection, the listeners, and the catch-up on missed messages.
 
-Without Bolt, which acknowledges events before their listeners ran and never an envelope without one, drops events if its
-first auth.test fails, and logs payloads. What is left of it, to find the listener of a request, is in `bot.slack.listeners`.
+Bolt dispatches to the listeners. Its other habits, each seen by running it, and what we do about them:
+
+* it acknowledges events before their listener ran → `process_before_response`;
+* if its first auth.test fails, it answers events with "please reinstall" → `authorize` with a result that we have;
+* it never acknowledges an envelope without a listener → ours take everything;
+* it logs exceptions together with the payload → an error handler that logs the envelope only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
+from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import (
@@ -38,6 +49,7 @@ _log = structlog.get_logger("clarify.slack")
 _listener_log = logging.getLogger("clarify.slack")
 # Short, since cards wait until Slack has told us who we are. Seconds.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
+_ANY = re.compile("")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -66,6 +78,7 @@ class SlackApp:
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._looked_back = False
+        self._bolt: AsyncApp | None = None
 
     @property
     def request_url(self) -> RequestUrl | None:
@@ -125,6 +138,7 @@ class SlackApp:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
+        self._bolt = bolt_app(self.web, self.handlers)
 
     def look_back(self) -> None:
         """Start reading, in the background, what people wrote while the bot was away."""
@@ -163,22 +177,67 @@ class SlackApp:
             Unacknowledged: they did not take it. Slack resends an event, and shows an error to the person who clicked.
         """
         body = envelope.payload
-        if not self.handlers.people.bot_user:
+        if self._bolt is None:
             raise Unacknowledged("it is not known yet who we are")
         self.passed()
-        is_event = body.get("type") == "event_callback"
-        try:
-            if is_event:  # without a slot: no person waits for an event
-                await self.handlers.hear(body)
-                return None
-            async with self.acts.slot():
-                return await self.handlers.act(body)
-        except Exception as error:
-            told = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
-            if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
-                _listener_log.warning("listener gave up: %s %s", error, told)
-            else:
-                _listener_log.exception("listener failed: %s %s", type(error).__name__, told)
-            if is_event:
+        request = AsyncBoltRequest(mode="socket_mode", body=body)
+        if body.get("type") == "event_callback":  # without a slot: no person waits for an event
+            response = await self._bolt.async_dispatch(request)
+            if response.status != 200:
                 self.backfill.catch_up.schedule()
-            raise Unacknowledged("a listener failed") from error
+        else:
+            async with self.acts.slot():
+                response = await self._bolt.async_dispatch(request)
+        if response.status != 200:
+            raise Unacknowledged(f"status {response.status}")
+        return json.loads(response.body) if response.body else None
+
+
+def bolt_app(web: AsyncWebClient, to: Handlers) -> AsyncApp:
+    """Returns a Bolt app that hands everything to `to`. `bot.slack.request_url` has checked the signatures of its requests."""
+    logger = logging.getLogger("slack_bolt.clarify")
+    # Bolt warns about SLACK_BOT_TOKEN in the environment, where it belongs.
+    logger.setLevel(logging.ERROR)
+
+    async def authorize() -> AuthorizeResult:
+        return AuthorizeResult(
+            enterprise_id=None, team_id=to.people.team, bot_user_id=to.people.bot_user, bot_token=web.token
+        )
+
+    app = AsyncApp(
+        name="clarify-bot",
+        logger=logger,
+        client=AsyncWebClient(base_url=web.base_url, ssl=web.ssl, proxy=web.proxy),
+        authorize=authorize,
+        request_verification_enabled=False,
+        ssl_check_enabled=False,
+        process_before_response=True,
+        ignoring_self_events_enabled=False,  # we need to know when a card of ours is deleted
+        attaching_conversation_kwargs_enabled=False,
+    )
+    logger.setLevel(logging.WARNING)
+
+    async def hear(ack: AsyncAck, body: dict[str, Any]) -> None:
+        await to.hear(body)
+        await ack()
+
+    async def act(ack: AsyncAck, body: dict[str, Any]) -> None:
+        answer = await to.act(body)
+        await (ack() if answer is None else ack(answer))
+
+    event: Any = app.event  # its type lacks patterns, which the method takes
+    event(_ANY)(hear)
+    for kind in (app.action, app.view, app.view_closed, app.shortcut, app.command, app.options):
+        kind(_ANY)(act)
+    app.error(_failed)
+    return app
+
+
+async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
+    """Log an error; without an acknowledgement Slack resends an event, and shows an error to the person who clicked."""
+    envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
+    if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
+        _listener_log.warning("listener gave up: %s %s", error, envelope)
+    else:
+        _listener_log.error("listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
+    return BoltResponse(status=500, body="")
