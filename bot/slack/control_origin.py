@@ -22,7 +22,7 @@ from bot.routing import Group
 from bot.slack.payloads import ControlOrigin, Submission
 from bot.views import phrases
 from bot.views.codec import AnyPress, ListPress, PagePress, Press, carried
-from bot.views.reaction import Tell, Told, Unrecorded, explained
+from bot.views.phrases import Tell, Told, Unrecorded, explained
 
 _log = structlog.get_logger("clarify.slack")
 _MOST_LOCATED = 1000

@@ -13,7 +13,7 @@ from bot.slack.control_origin import OriginCheck
 from bot.slack.payloads import ControlOrigin, click_of, submission_of
 from bot.views import phrases
 from bot.views.codec import HomePress, ListPress, Press, seal
-from bot.views.reaction import Tell
+from bot.views.phrases import Tell
 
 ADE = Person("T1", "U1")
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
