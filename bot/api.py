@@ -24,10 +24,10 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.mailing import EventFollower, Follower, Host, Post, outcome_of
+from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
-from bot.outbox import Backoff, Delivered, GivenUp, Message, Outbox, Outcome, RetryLater
+from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import signature
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (

@@ -10,6 +10,8 @@ with the next transaction.
 
 Consumers that gather changes for the same time share their transactions (`_Lane`); those of other times do not wait for them.
 
+The cards that records owe need no cursor: they are stored with them (`bot.delivery.messages`).
+
 What only keeps something in step with the records stores nothing of a change: an `Observer`. Its cursor stays before the first
 change that it has not finished, so after a kill it is told of that again.
 """

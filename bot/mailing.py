@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -14,23 +14,11 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from bot.http import HttpClient
-from bot.outbox import (
-    Backoff,
-    Delivered,
-    GivenUp,
-    Mail,
-    Message,
-    Outbox,
-    Outcome,
-    RetryLater,
-    forget,
-    retain,
-    waiting,
-)
+from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import Posted, post
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store
-from bot.storage.tx import Tx
+from bot.storage.tx import Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import Clarification
 from core.clock import Clock
@@ -57,6 +45,19 @@ class Host:
     rng: random.Random
     secret: Callable[[str], str]
     on_outcome: Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a party is to be told. Messages `about` the same are sent in order, each with the same `id` and `body` at every
+    attempt; one whose id is waiting already is not stored again. `kind` is free for the sender's use.
+    """
+
+    id: str
+    about: str
+    body: bytes = field(repr=False)
+    kind: str = ""
+    party: str = ""
 
 
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Posted | str]]
@@ -118,7 +119,7 @@ class Mailer:
     def __post_init__(self) -> None:
         self.name = self.host.name
         self._boxes = {
-            party: _Box(self.host, label, party, self.follower.send)
+            party: Mailbox(self.host, label, party, self.follower.send)
             for party, label in self.follower.parties.items()
         }
 
@@ -146,7 +147,7 @@ class Mailer:
     def _add(self, tx: Tx, messages: Iterable[Message]) -> Callable[[], None]:
         found, now = list(messages), self.host.clock.now()
         for each in found:
-            self._boxes[each.party].mail.add(tx, [each], now)
+            self._boxes[each.party].add(tx, each, now)
 
         def put() -> None:
             for each in found:
@@ -158,57 +159,133 @@ class Mailer:
         """Loads the stored messages; drops those for parties that are no longer configured."""
 
         def work(tx: Tx) -> int:
-            return retain(tx, f"{self.name}:", {each.mail.endpoint for each in self._boxes.values()})
+            return retain(tx, f"{self.name}:", {each.endpoint for each in self._boxes.values()})
 
         if dropped := await self.host.store.write(work):
             _log.warning(
                 "dropped messages to parties no longer configured", integration=self.name, messages=dropped
             )
         for box in self._boxes.values():
-            for about in await box.mail.owed():
-                box.outbox.put(about)
+            await box.load()
 
     async def run(self) -> None:
         """Sends what is owed."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in self._boxes.values():
-                    group.create_task(each.outbox.run(), name=f"{self.name}: outbox")
-        finally:
+        async with asyncio.TaskGroup() as group:
             for each in self._boxes.values():
-                await each.http.close()
+                group.create_task(each.run(), name=f"{self.name}: outbox")
 
     async def waiting(self) -> Mapping[str, int]:
         """Returns how many messages are queued, by the label of the party."""
-        queued = await waiting(self.host.store)
-        found: Counter[str] = Counter()
+        rows = await self.host.store.read(
+            "select endpoint, count(*) as n from webhook_outbox group by endpoint"
+        )
+        queued, found = {row["endpoint"]: int(row["n"]) for row in rows}, Counter[str]()
         for box in self._boxes.values():
-            found[box.label] += queued.get(box.mail.endpoint, 0)
+            found[box.label] += queued.get(box.endpoint, 0)
         return found
 
 
-class _Box:
-    """What one party is owed: one message at a time, until it is taken or too old."""
+class Mailbox:
+    """Stores the messages to one party until they are delivered, and sends them one at a time: the rows of `webhook_outbox` with
+    the sender and the party in `endpoint`.
+
+    A message older than three days is given up once it, or the party, has failed.
+    """
 
     def __init__(
         self, host: Host, label: str, party: str, send: Callable[[Message, Post], Awaitable[Outcome]]
     ) -> None:
-        self.label, self._host, self._send = label, host, send
-        self.http = HttpClient(None)
-        self.mail = Mail(
-            host.name, party, self._attempt, store=host.store, clock=host.clock, patience=_PATIENCE
-        )
+        self.label, self.endpoint = label, f"{host.name}:{party}"
+        self._host, self._store, self._party, self._send = host, host.store, party, send
+        self._http = HttpClient(None)
+        self._fails, self._gone = False, ""
         self.outbox = Outbox(
             f"{host.name} {label}",
-            self.mail.attempt,
+            self._attempt,
             _BACKOFF,
             clock=host.clock,
             rng=host.rng,
             on_outcome=partial(host.on_outcome, label),
         )
 
-    async def _attempt(self, message: Message) -> Outcome:
-        return await self._send(message, self._post)
+    async def load(self) -> None:
+        """Queues what the stored messages are about: first what never failed."""
+        for row in await self._store.read(
+            """select clarification from webhook_outbox where endpoint = :party
+               group by clarification order by min(failures), min(seq)""",
+            party=self.endpoint,
+        ):
+            self.outbox.put(row["clarification"])
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        try:
+            await self.outbox.run()
+        finally:
+            await self._http.close()
+
+    def add(self, tx: Tx, message: Message, now: datetime) -> None:
+        """Stores a message. `put` what it is about into the outbox afterwards."""
+        tx.run(
+            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
+               values (:party, :id, :about, :kind, :body, :now) on conflict (endpoint, id) do nothing""",
+            **{**asdict(message), "party": self.endpoint, "now": now.timestamp()},
+        )
+
+    async def _attempt(self, about: str) -> Outcome | None:
+        """Sends the first message about something, or gives it up after `_PATIENCE`."""
+        row = await self._store.read_one(
+            """select seq, id, type, body, queued_at, failures from webhook_outbox
+               where endpoint = :party and clarification = :about order by seq limit 1""",
+            party=self.endpoint,
+            about=about,
+        )
+        if row is None:
+            return None
+        is_old = row["queued_at"] < (self._host.clock.now() - _PATIENCE).timestamp()
+        outcome: Outcome
+        if self._gone or (is_old and (self._fails or row["failures"])):
+            # A message that grew old during downtime gets one attempt first.
+            outcome = GivenUp(self._gone or "it was tried long enough")
+        else:
+            message = Message(row["id"], about, row["body"], row["type"], self._party)
+            outcome = await self._send(message, self._post)
+            self._fails = isinstance(outcome, RetryLater)
+        if isinstance(outcome, RetryLater):
+            if not row["failures"]:
+                await self._store.run(
+                    "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
+                )
+            return outcome
+        if isinstance(outcome, GivenUp) and outcome.party_wide:
+            self._gone = outcome.reason
+        return replace(outcome, more=await self._settled(row["seq"], about))
+
+    async def _settled(self, seq: int, about: str) -> bool:
+        """Deletes a message; returns whether there is another about the same."""
+
+        def work(tx: Tx) -> bool:
+            tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
+            left = tx.one(
+                "select 1 from webhook_outbox where endpoint = :party and clarification = :about limit 1",
+                party=self.endpoint,
+                about=about,
+            )
+            return left is not None
+
+        return await self._store.write(work)
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Posted | str:
-        return await post(self.http, url, body, headers, store=self._host.store, clock=self._host.clock)
+        return await post(self._http, url, body, headers, store=self._store, clock=self._host.clock)
+
+
+def retain(tx: Tx, prefix: str, parties: Collection[str]) -> int:
+    """Deletes the messages for parties whose name begins so, and are not in `parties`; returns how many."""
+    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
+    gone = [each for each in there.difference(parties) if each.startswith(prefix)]
+    return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
+
+
+def forget(tx: Tx, clarifications: Iterable[str]) -> None:
+    for some in batches(clarifications):
+        tx.run("delete from webhook_outbox where clarification in :ids", ids=some)

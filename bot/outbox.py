@@ -5,9 +5,7 @@ per key, backoff that obeys Retry-After, retries while the storage is unavailabl
 
 - the sender's own state (a reply while its record says "sending", an issue that is stored as owed): call `put(key)`; nothing
   more is stored before the first attempt; or
-- `Mail`, messages that are stored before they are sent, for senders without such a state.
-
-`bot.delivery.replies` is a sender of the first kind, `bot.mailing` of the second.
+- messages that are stored before they are sent (`bot.mailing`), for senders without such a state.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import count
 from math import inf
@@ -26,8 +23,6 @@ from typing import Generic, TypeVar
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.storage.store import Store
-from bot.storage.tx import Tx, batches
 from core.clock import Clock, backoff
 from core.errors import LedgerUnwritable, LockTimeout
 
@@ -68,7 +63,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Never send this. `party_wide`: nor the party's other `Mail`, until the next start. `more`: see `Delivered`."""
+    """Never send this. `party_wide`: nor the party's other messages, until the next start. `more`: see `Delivered`."""
 
     reason: str
     party_wide: bool = False
@@ -280,115 +275,3 @@ class Outbox(Generic[_K]):
         if key not in self._due and (waiter := self._waiters.pop(key, None)) is not None:
             waiter.set_result(None)
         self._pump()
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a party is to be told. Messages `about` the same are sent in order, each with the same `id` and `body` at every
-    attempt; one whose id is waiting already is not stored again. `kind` is free for the sender's use.
-    """
-
-    id: str
-    about: str
-    body: bytes = field(repr=False)
-    kind: str = ""
-    party: str = ""
-
-
-@dataclass(eq=False)
-class Mail:
-    """Stores the messages of a sender, `name`, to one party until they are delivered: the rows of `webhook_outbox` with both
-    names in `endpoint`.
-
-    `attempt` is for an `Outbox`, with what messages are about as keys. A message older than `patience` is given up once it, or
-    the party, has failed. Every method raises StorageUnavailable if the storage cannot be used.
-    """
-
-    name: str
-    party: str
-    send: Callable[[Message], Awaitable[Outcome]]
-    _: KW_ONLY
-    store: Store
-    clock: Clock
-    patience: timedelta
-
-    def __post_init__(self) -> None:
-        self._fails, self._gone = False, ""
-        self.endpoint = f"{self.name}:{self.party}"
-
-    async def owed(self) -> list[str]:
-        """Returns the clarifications with messages in the order to try them: those that never failed first."""
-        rows = await self.store.read(
-            """select clarification from webhook_outbox where endpoint = :party
-               group by clarification order by min(failures), min(seq)""",
-            party=self.endpoint,
-        )
-        return [row["clarification"] for row in rows]
-
-    def add(self, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
-        """Stores messages. `put` what they are about afterwards."""
-        tx.many(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
-               values (:party, :id, :about, :kind, :body, :now) on conflict (endpoint, id) do nothing""",
-            [{**asdict(each), "party": self.endpoint, "now": now.timestamp()} for each in messages],
-        )
-
-    async def attempt(self, about: str) -> Outcome | None:
-        """Sends the first message about something, or gives it up after `patience`."""
-        row = await self.store.read_one(
-            """select seq, id, type, body, queued_at, failures from webhook_outbox
-               where endpoint = :party and clarification = :about order by seq limit 1""",
-            party=self.endpoint,
-            about=about,
-        )
-        if row is None:
-            return None
-        is_old = row["queued_at"] < (self.clock.now() - self.patience).timestamp()
-        outcome: Outcome
-        if self._gone or (is_old and (self._fails or row["failures"])):
-            # A message that grew old during downtime gets one attempt first.
-            outcome = GivenUp(self._gone or "it was tried long enough")
-        else:
-            outcome = await self.send(Message(row["id"], about, row["body"], row["type"], self.party))
-            self._fails = isinstance(outcome, RetryLater)
-        if isinstance(outcome, RetryLater):
-            if not row["failures"]:
-                await self.store.run(
-                    "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
-                )
-            return outcome
-        if isinstance(outcome, GivenUp) and outcome.party_wide:
-            self._gone = outcome.reason
-        return replace(outcome, more=await self._settled(row["seq"], about))
-
-    async def _settled(self, seq: int, about: str) -> bool:
-        """Deletes a message; returns whether there is another about the same."""
-
-        def work(tx: Tx) -> bool:
-            tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
-            left = tx.one(
-                "select 1 from webhook_outbox where endpoint = :party and clarification = :about limit 1",
-                party=self.endpoint,
-                about=about,
-            )
-            return left is not None
-
-        return await self.store.write(work)
-
-
-async def waiting(store: Store) -> Mapping[str, int]:
-    """Returns how many stored messages each party has."""
-    rows = await store.read("select endpoint, count(*) as n from webhook_outbox group by endpoint")
-    return {row["endpoint"]: int(row["n"]) for row in rows}
-
-
-def retain(tx: Tx, prefix: str, parties: Collection[str]) -> int:
-    """Deletes the messages for parties whose name begins so, and are not in `parties`; returns how many."""
-    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
-    gone = [each for each in there.difference(parties) if each.startswith(prefix)]
-    return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
-
-
-def forget(tx: Tx, clarifications: Iterable[str]) -> None:
-    for some in batches(clarifications):
-        tx.run("delete from webhook_outbox where clarification in :ids", ids=some)

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from bot import integrations, outbox
+from bot import integrations, mailing
 from bot.decisions import log
 from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
@@ -191,7 +191,7 @@ def _forget_clarifications(
     push.forget(tx, subject)
     questions.forget(tx, subject)
     replies.forget(tx, ids)
-    outbox.forget(tx, ids)
+    mailing.forget(tx, ids)
     receipts = log.forget(tx, subject)
     may_go = partial(_may_go, abandoned=abandoned)
     ledger.rewrite(tx, ids, lambda raw: forgotten(raw) if may_go(raw) else raw, FORGOTTEN, now)

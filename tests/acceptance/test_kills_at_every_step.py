@@ -72,8 +72,8 @@ KINDS: dict[str, type[Exchange]] = {
 # What must not be lost or done twice: the step that it is, and what it follows.
 WRITTEN = r"commit .*(?<!\+)\bclarifications.*"
 ASKED = {
-    "record written": (r"commit .*\+clarifications.*", "taken in"),
-    "intent written": (r"commit .*\+messages.*", "record written"),
+    "record written": (r"commit (?=.*\+clarifications)(?=.*\+messages).*", "taken in"),
+    "intent written": (r"commit .*(?<!\+)\bmessages.*", "record written"),
     "posted": ("Slack chat.postMessage", "intent written"),
     "landed": (r"commit .*\bmessages.*", "posted"),
     "click taken": (WRITTEN, "posted"),  # which may land later
@@ -90,7 +90,7 @@ EDGES = {
     },
     "direct": {
         **ASKED,
-        "record written": (r"commit .*\+clarifications.*\+questions.*", None),
+        "record written": (r"commit (?=.*\+clarifications)(?=.*\+messages)(?=.*\+questions).*", None),
         "reply taken": (WRITTEN, "click taken"),
     },
     "paged": {

@@ -22,8 +22,7 @@ from bot.checks import right
 from bot.errors import NotLeading
 from bot.integrations.webhooks import integration
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
-from bot.mailing import Mailer
-from bot.outbox import Mail, Message
+from bot.mailing import Mailbox, Mailer, Message
 from bot.posting import signature
 from bot.retention import forget as forgetting
 from bot.settings.environment import signing_key
@@ -523,13 +522,14 @@ async def test_what_is_forgotten_after_it_was_read_is_told_to_nobody(
 ) -> None:
     receiver.refuses = lambda _: 503
     bodies: list[bytes] = []
-    add = Mail.add
+    add = Mailbox.add
 
-    def noted(mail: Mail, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
-        bodies.extend(each.body for each in messages if each.kind == "clarification-answered")
-        add(mail, tx, messages, now)
+    def noted(box: Mailbox, tx: Tx, message: Message, now: datetime) -> None:
+        if message.kind == "clarification-answered":
+            bodies.append(message.body)
+        add(box, tx, message, now)
 
-    monkeypatch.setattr(Mail, "add", noted)
+    monkeypatch.setattr(Mailbox, "add", noted)
     await world.start()
     meanwhile(world, monkeypatch, lambda: forgotten(world))
     world.feed.record_changed(await decided(world))

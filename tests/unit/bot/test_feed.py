@@ -160,19 +160,6 @@ def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_what_is_configured_later_begins_at_the_end(world: World) -> None:
-    first, second = Taker("first"), Taker("second")
-    async with world.leading(first):
-        await world.told(await world.put(builders.record()))
-    await world.put(builders.record(seq=2))
-    async with world.leading(first, second):
-        await world.told(await world.put(builders.record(seq=3)))
-    assert first.told == [f"CLR-42-00{n} requested/1" for n in (1, 2, 3)]
-    assert second.told == ["CLR-42-003 requested/1"]
-    assert (first.loaded, second.loaded) == (2, 1)
-    assert await world.count("changes") == 0
-
-
 async def test_what_is_configured_no_more_is_dropped_and_told(world: World) -> None:
     taker = Taker()
     taker.fails_on = {"CLR-42-001"}
@@ -382,27 +369,6 @@ async def test_what_lags_too_long_begins_again_with_what_is_open(world: World, d
         ended = [f"CLR-42-00{n} {what}/1" for n in (1, 2) for what in ("requested", "abandoned")]
         assert taker.told == [*ended, *(f"CLR-42-00{n} requested/1" for n in (3, 4))]
         assert trouble is None
-
-
-async def test_what_lags_behind_too_many_begins_again_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = Taker("first"), Taker("second")
-    async with world.leading(first):
-        await world.told(await world.put(builders.record()))
-    async with world.leading(first, second):
-        pass
-    for _ in range(3):
-        record = await world.ledger.find("CLR-42-001")
-        await world.put(record)
-    await world.store.run("update consumers set seq = 0, written = 0 where name = 'first'")
-    monkeypatch.setattr(feeding, "_MOST", 3)
-    await world.store.run("update consumers set seq = (select max(seq) from changes) where name = 'second'")
-    await world.put(builders.record(seq=2))
-    async with world.leading(first, second):
-        pass
-    assert first.told[1:] == ["CLR-42-001 open/first", "CLR-42-002 open/first"]
-    assert second.told == ["CLR-42-002 requested/1"]
 
 
 async def test_cursor_that_only_moves_waits_for_the_next_transaction(

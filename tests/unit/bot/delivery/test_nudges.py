@@ -146,16 +146,6 @@ async def test_nudge_of_a_question_that_lost_its_place_is_in_its_rollups_thread(
     assert (desired.waits, desired.thread_ts, desired.opens_thread) == (False, "222.2", False)
 
 
-async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:
-    await world.session("p")
-    record = again(record_of())
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    desired = await world.wanted("nudge:CLR-42-001:1:1")
-    assert (desired.thread_ts, desired.broadcast, desired.opens_thread) == (None, False, True)
-
-
 async def test_nudges_says_each_once_also_after_a_restart(world: Stage) -> None:
     record = again(record_of())
     await world.put(record)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification
@@ -69,17 +68,6 @@ async def test_page_waits_for_the_card_that_begins_its_thread(world: Room) -> No
     await world.messages.landed(await world.row(CARD), CHANNEL, "1.1", "d", final=False, opens_thread=True)
     page = await world.wanted(PAGE)
     assert (page.waits, page.thread_ts, page.broadcast) == (False, "1.1", False)
-
-
-async def test_page_is_posted_once_its_thread_has_begun(world: Room) -> None:
-    await world.messages.want([ASKED, PAGED])
-    world.rollups.claim_card(ID)
-    assert isinstance(await world.deliver(PAGE), Again)
-    assert not world.slack.there
-    assert isinstance(await world.deliver(CARD), Done)
-    assert isinstance(await world.deliver(PAGE), Done)
-    card, page = world.slack.there.values()
-    assert (card.thread_ts, page.thread_ts) == (None, next(iter(world.slack.there))[1])
 
 
 async def test_page_does_not_wait_for_a_card_that_cannot_be_shown(world: Room) -> None:

@@ -509,30 +509,6 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
     await other.close()
 
 
-@pytest.mark.parametrize("role", ["neither", "leader", "follower"])
-@pytest.mark.usefixtures("short")
-async def test_news_arrive_where_the_connection_for_notices_hangs(
-    wire: Wire, role: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It finds that out by itself; before, it hears of them with its lease, or asking for it."""
-    monkeypatch.setattr(postgres, "_ALIVE", 0.5 if role == "neither" else 600)
-    store, other = await open_storage(wire.url), await open_storage(wire.direct)
-    if role != "neither":
-        await (store if role == "leader" else other).lead()
-    asking = asyncio.create_task(store.lead()) if role == "follower" else None
-    async with aclosing(store.news()) as news:
-        assert await anext(news) is None
-        wire.hang(b"listen ")
-        for name in ("a", "b"):
-            await other.write(lambda tx, name=name: tx.tell("incident", name))  # type: ignore[misc]
-            async with asyncio.timeout(10):
-                assert await anext(news) == [("incident", name)]
-    if asking is not None:
-        asking.cancel()
-    await store.close()
-    await other.close()
-
-
 async def test_notices_that_never_arrive_any_more_are_told_and_polled_for(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
