@@ -158,7 +158,9 @@ class Monitoring:
             )
             record = await self.ledger.find(finding.clarification)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
-            await self.router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
+            await self.router.escalate(
+                finding.clarification, finding.kind, words, only=lambda found: found.is_with_target
+            )
             return
         call = await self.router.apply_due(finding.clarification)
         if call == "held":
@@ -180,11 +182,6 @@ class Monitoring:
             except (NotFound, LedgerUnreadable) as error:
                 _log.warning("summary leaves out a question", id=each, reason=str(error))
         return found
-
-
-def _still_waits(record: Clarification) -> bool:
-    """Whether it still waits for an answer: only then can it be stuck."""
-    return record.status in {"pending", "stale"}
 
 
 @dataclass(kw_only=True, eq=False)

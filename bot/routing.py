@@ -142,5 +142,5 @@ class Audiences:
 
     def asks_an_agent(self, record: Seen) -> bool:
         """Returns whether a command or an endpoint is being asked for an answer, besides the people who see the card."""
-        waits = record.status in {"pending", "stale"} and not record.is_held_back
+        waits = record.is_with_target and not record.is_held_back
         return waits and self._kinds.get(agent_key(record.to)) in {"command", "http"}

@@ -37,7 +37,6 @@ BLOCKED, CLARIFYING = "blocked-clarification", "clarifying"
 StatusEntry = dict[str, Any]
 Entries = dict[str, Any]  # by agent; others may have written something else than a `StatusEntry`
 _FREE: StatusEntry = {"status": "working", "clarificationId": None, "waitingOn": None, "respondingTo": None}
-_UNANSWERED = ("pending", "stale")
 _BETWEEN = 0.25  # seconds between two writes: others that wait for the lock back off by 200 ms or more
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 
@@ -386,7 +385,7 @@ class StatusFile:
                 continue
             if each.blocking and _is_agent(each.from_):
                 waits.setdefault(_key(each.from_, spelled), each)
-            for_people = each.status in _UNANSWERED and agent_key(each.to) in self._people
+            for_people = each.is_with_target and agent_key(each.to) in self._people
             if for_people or (each.id, each.round) in responding:
                 answers.setdefault(_key(each.to, spelled), each)
         doing = {key: _entry(BLOCKED, each) | {"waitingOn": each.to} for key, each in waits.items()}
@@ -402,7 +401,7 @@ class StatusFile:
         wanted = {spelled.get(agent_key(agent), agent): entry for agent, entry in doing.items()}
         ours = {(agent_key(agent), entry["clarificationId"]) for agent, entry in (self._shown or {}).items()}
         still = {(BLOCKED, each.id) for each in open_ones}
-        still |= {(CLARIFYING, each.id) for each in open_ones if each.status in _UNANSWERED}
+        still |= {(CLARIFYING, each.id) for each in open_ones if each.is_with_target}
         for name, entry in entries.items():
             if name in wanted or not isinstance(entry, dict):
                 continue

@@ -552,6 +552,11 @@ class Held:
         return self.status in OPEN
 
     @property
+    def is_with_target(self: _IsHeld) -> bool:
+        """Whether its target may still answer: it is open, and not escalated to people."""
+        return self.status in {"pending", "stale"}
+
+    @property
     def claimed_by(self: _IsHeld) -> str | None:
         """Who has claimed it."""
         return self.attention.taken_by.user if self.attention.taken_by else None

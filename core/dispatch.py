@@ -38,7 +38,6 @@ _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
 _PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds between tries at a locked ledger
-_WAITS = frozenset({"pending", "stale"})
 _Working = Callable[[Summary, bool], None]
 
 
@@ -167,7 +166,7 @@ class Dispatcher:
         if agent_key(record.to) not in self._responders:
             return
         job = self._jobs.get(record.id)
-        if record.status not in _WAITS or record.is_held_back:
+        if not record.is_with_target or record.is_held_back:
             self._waiting.pop(record.id, None)
             self._ended.pop(record.id, None)
             if job is not None:
@@ -348,4 +347,4 @@ async def _asked(responder: Responder, inquiry: Inquiry) -> str:
 
 
 def _still_waits(record: Clarification, number: int) -> bool:
-    return record.status in _WAITS and record.round == number and record.asked.held_back is None
+    return record.is_with_target and record.round == number and record.asked.held_back is None

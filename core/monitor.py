@@ -238,7 +238,7 @@ class Monitor:
             self._armed.discard(clarification)
 
     def _note_wait(self, record: Seen) -> None:
-        if record.status not in {"pending", "stale"} or agent_key(record.to) == HUMAN:
+        if not record.is_with_target or agent_key(record.to) == HUMAN:
             self._waits.pop(record.id, None)
             return
         wait = Wait(record.id, record.from_, record.to, record.short_topic, record.blocking)
@@ -263,7 +263,7 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
     """
     found: dict[str, Finding] = {}
     for record in records:
-        if record.status in {"pending", "stale"} and (words := _goes_round(record)) is not None:
+        if record.is_with_target and (words := _goes_round(record)) is not None:
             found[record.id] = Finding("stuck", record.id, words)
     for record, earlier in _asked_twice(records):
         words = f"This question was already answered in this session ({earlier.id})."
@@ -337,7 +337,7 @@ def _may_be_stuck(record: Clarification) -> bool:
     """
     direct = record.asked.direct
     may_page = direct is None or (direct.escalate and direct.kind != "approval")
-    return record.status in {"pending", "stale"} and may_page
+    return record.is_with_target and may_page
 
 
 def _may_repeat(record: Clarification, earlier: Clarification) -> bool:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -33,6 +33,7 @@ from core.clarification import (
     Confirmation,
     Direct,
     DirectKind,
+    Entry,
     Kind,
     Question,
     Requester,
@@ -624,9 +625,10 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
     asked, direct = record.asked, record.asked.direct
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    status = status_of(record)
-    answer, other = answer_in(record.current) if status == "answered" else (None, None)
-    closing = record.thread[-1] if status == "closed" and record.thread else None
+    outcome, given = outcome_of(record), record.given
+    status, closing, is_answered = outcome.status, outcome.closing, outcome.status == "answered"
+    answer, other = answer_in(record.current) if is_answered else (None, None)
+    decided_at = given.answered_at if is_answered else record.resolved_at if closing else None
     return {
         "id": record.id,
         "kind": direct.kind,
@@ -637,15 +639,11 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "escalated": record.status == "escalated",
         "claimed_by": record.claimed_by if status == "waiting" else None,
         "answer": answer,
-        "label": record.given.label if status == "answered" else None,
+        "label": given.label if is_answered else None,
         "other": other,
-        "comment": record.given.rationale if status == "answered" else closing_comment(record),
-        "decided_by": record.given.decided_by if status == "answered" else closing.from_ if closing else None,
-        "decided_at": iso(record.given.answered_at)
-        if status == "answered" and record.given.answered_at
-        else iso(record.resolved_at)
-        if closing and record.resolved_at
-        else None,
+        "comment": outcome.comment,
+        "decided_by": outcome.by,
+        "decided_at": iso(decided_at) if decided_at else None,
         "default": direct.default,
         "approved_by": approved_by(record.current),
         "approvals_needed": asked.needed,
@@ -855,10 +853,25 @@ def status_of(record: Clarification) -> Status:
     return "closed"
 
 
-def closing_comment(record: Clarification) -> str | None:
-    """Returns the reason that a person gave when closing it, or None."""
-    last = record.thread[-1].body if record.thread and not record.is_open else ""
-    return last.removeprefix(f"Abandoned: {record.current.closed}.").strip() or None
+class Outcome(NamedTuple):
+    """What came of a question. `by`: who answered or closed it; `comment`: the reason that they gave; `closing`: the entry of
+    whoever closed it without an answer.
+    """
+
+    status: Status
+    by: str | None
+    comment: str | None
+    closing: Entry | None = None
+
+
+def outcome_of(record: Clarification) -> Outcome:
+    status = status_of(record)
+    if status == "answered":
+        return Outcome(status, record.given.decided_by, record.given.rationale)
+    last = record.thread[-1] if record.thread and not record.is_open else None
+    comment = last.body.removeprefix(f"Abandoned: {record.current.closed}.").strip() if last else ""
+    closing = last if status == "closed" else None
+    return Outcome(status, closing.from_ if closing else None, comment or None, closing)
 
 
 def plain(text: str) -> str:

@@ -23,7 +23,7 @@ import rfc8785
 
 from core.clarification import US, Clarification, Round
 from core.clock import iso
-from core.questions import answer_in, asked_in, closing_comment, status_of
+from core.questions import answer_in, asked_in, outcome_of, status_of
 from core.records import as_of
 
 TYP = "clarify-decision+jwt"
@@ -85,9 +85,8 @@ def at_round(record: Clarification, number: int) -> Clarification | None:
 
 def claims_of(record: Clarification, issuer: str) -> Claims:
     """Returns what the receipt of a decided record says."""
-    asked, status = record.asked, status_of(record)
-    is_answered = status == "answered"
-    closing = record.thread[-1] if status == "closed" and record.thread else None
+    asked, outcome = record.asked, outcome_of(record)
+    is_answered, closing = outcome.status == "answered", outcome.closing
     digest = arguments_digest(record.current.arguments) if asked.is_confirmation else None
     claims: Claims = {
         "iss": issuer,
@@ -100,9 +99,9 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
     }
     claims = {name: each for name, each in claims.items() if each is not None}
     claims |= {
-        "outcome": status,
+        "outcome": outcome.status,
         "answer": _answer(record.current) if is_answered else None,
-        "comment": _short(record.given.rationale if is_answered else closing_comment(record)),
+        "comment": _short(outcome.comment),
     }
     if is_answered and (other := answer_in(record.current)[1]) is not None:
         claims["other"] = _short(other)
@@ -112,9 +111,8 @@ def claims_of(record: Clarification, issuer: str) -> Claims:
         claims["requested_by"] = {"by": asked.requested_by.by, "pinned": asked.requested_by.pinned}
     if record.consent.edits:
         claims["edits"] = _edits(record.current)
-    by = record.given.decided_by if is_answered else closing.from_ if closing else None
     claims |= {
-        "decided_by": by,
+        "decided_by": outcome.by,
         "deciders": deciders_of(record.current, digest, _short) if is_answered else [],
     }
     if closing is not None and closing.from_.startswith("user:"):

@@ -61,6 +61,8 @@ log = structlog.get_logger(__name__)
 class NotStored(ClarifyBotError):
     """We refuse a producer's message. `field`: the wrong one, if any. Never quotes the message."""
 
+    status, code = 400, "BAD_INPUT"
+
     def __init__(self, message: str, field: str | None = None) -> None:
         self.field = field
         super().__init__(message)
@@ -69,9 +71,13 @@ class NotStored(ClarifyBotError):
 class Broken(NotStored):
     """An event that its producer must correct: it is unanswerable, or its id belongs to another event."""
 
+    status = 422
+
 
 class NoSuchSubscription(NotStored):
     """The message names an unknown subscription."""
+
+    status, code = 404, "NOT_FOUND"
 
 
 class TooManyReaders(ClarifyBotError):

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from bot.errors import StorageError
 from bot.producers.producers import Producers
-from bot.producers.push import Broken, NoSuchSubscription, NotStored, Push, Reader, Stored, TooManyReaders
+from bot.producers.push import NotStored, Push, Reader, Stored, TooManyReaders
 from bot.producers.receiver import NotItsAgent
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
@@ -202,14 +202,10 @@ async def _taken(push: Push, request: Request) -> Stored | Mapping[str, Any] | N
         raise
     try:
         return await push.take(bytes(body))
-    except NoSuchSubscription as error:
-        raise problem(404, "NOT_FOUND", str(error), field=error.field) from None
     except NotItsAgent as error:
         raise problem(403, "OTHER_AGENT", str(error), field="producer.agent_id") from None
-    except Broken as error:
-        raise problem(422, "BAD_INPUT", str(error), field=error.field) from None
     except NotStored as error:
-        raise problem(400, "BAD_INPUT", str(error), field=error.field) from None
+        raise problem(error.status, error.code, str(error), field=error.field) from None
 
 
 def _answer(taken: Stored | Mapping[str, Any] | None) -> Response:

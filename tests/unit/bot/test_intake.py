@@ -17,12 +17,12 @@ from bot.intake.intake import Intake
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
-from core.clarification import Answer, Clarification
+from core.clarification import Clarification
 from core.index import Index
 from core.router import Router
 from core.workflow import Scopes
-from tests.kit.builders import ADE, SLA
-from tests.kit.clocks import START, ManualClock
+from tests.kit.builders import SLA
+from tests.kit.clocks import ManualClock
 from tests.kit.events import incoming, other, raw
 from tests.kit.ledgers import held
 from tests.unit.bot.audiences import audiences
@@ -106,21 +106,6 @@ async def world(ledger: DatabaseLedger, tmp_path: Path) -> AsyncIterator[World]:
     assert not intake.failed.done()
 
 
-async def test_question_becomes_a_clarification_once(world: World) -> None:
-    for _ in range(3):
-        await world.put(raw(**IN_42))
-    await world.worked_off()
-    assert await world.records() == [("CLR-42-001", "pending")]
-    assert await world.inbox.waiting(0) == []
-    found = await world.ledger.find("CLR-42-001")
-    assert (found.asked.producer, found.asked.agent_name, found.to, found.blocking) == (
-        "planner",
-        "Planner",
-        "human",
-        True,
-    )
-
-
 async def test_log_says_once_what_became_of_an_event(world: World) -> None:
     with capture_logs() as logs:
         await world.put(raw(event_id="evt_asked", **IN_42))
@@ -168,16 +153,6 @@ async def test_session_that_moved_on_voids_its_question_if_it_has_only_one(
     await world.worked_off()
     found = [each for issue in sorted(set(issues)) for each in await world.records(issue)]
     assert [each for _, each in found] == [status] * len(issues)
-
-
-async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
-    await world.put(raw(**IN_42))
-    await world.worked_off()
-    await world.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
-    await world.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
-    await world.put(other("tool.completed"), at=START + timedelta(seconds=1))
-    await world.worked_off()
-    assert await world.records() == [("CLR-42-001", "resolved")]
 
 
 async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: World) -> None:

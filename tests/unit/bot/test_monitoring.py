@@ -22,7 +22,7 @@ from core.records import dump
 from core.router import Router
 from core.transitions import Closed
 from tests.kit import builders
-from tests.kit.builders import ADE, FOREIGN, SLA, ask
+from tests.kit.builders import ADE, SLA, ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import records_in
 from tests.kit.ledgers import change_record, held, write_records
@@ -254,16 +254,6 @@ async def test_fault_of_ours_with_one_finding_stops_nobody(
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
-
-
-async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> None:
-    stamp = START.isoformat().replace("+00:00", "Z")
-    question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
-    raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
-    write_records(running.folder, 7, raw)
-    running.monitoring.record_changed(await running.find("CLR-7-001"))
-    await until(lambda: running.written and running.written[-1].attention.nudges == 1)
-    await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
 
 async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> None:

@@ -415,21 +415,6 @@ async def test_accept_waits_until_it_is_known_who_accepted_before(
     assert state_of(rejected)["approved_by"] == ["user:one"]
 
 
-async def test_lapsed_accept_stays_in_the_record_and_can_be_given_again(ledger: DatabaseLedger) -> None:
-    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
-    await router.open(42, approval(3))
-
-    async def accepts(who: int, gone: Container[int] = ()) -> tuple[list[str], list[str | None]]:
-        answer = Answer("accept", "Accept")
-        after = await router.answer("CLR-42-001", lambda _: answer, decider_of(who, gone), NOW + MINUTE)
-        return state_of(after)["approved_by"], [each.user for each in after.consent.lapsed or ()]
-
-    assert await accepts(0) == (["user:one"], [])
-    assert await accepts(1, gone={0}) == (["user:two"], ["U1"])
-    assert await accepts(0) == (["user:two", "user:one"], ["U1"])
-    assert await accepts(5) == (["user:two", "user:one", "user:six"], ["U1"])
-
-
 @pytest.mark.parametrize("lacks", [{"editable": False}, {"sent": {"to": "all"}}])
 def test_edit_of_what_the_agent_lets_nobody_change_is_no_accept(lacks: dict[str, Any]) -> None:
     asked = approval(1)

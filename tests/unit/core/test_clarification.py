@@ -76,41 +76,6 @@ def test_transition_table(status: Status, change: str) -> None:
         CHANGES[change](before)
 
 
-@pytest.mark.parametrize("status", ["pending", "stale"])
-def test_opened_answered_and_resolved_tell_who_when_and_what(status: Status) -> None:
-    after = answered(with_status(status), Answer(True, "Yes"), ADE, LATER)
-    assert (after.given.response, after.given.label, after.given.decided_by) == (
-        True,
-        "Yes",
-        "user:slack/T1/U1",
-    )
-    assert (after.given.answered_at, after.delivery.reply) == (LATER, "sending")
-    assert after.given.answered_by is not None
-    assert (after.given.answered_by.surface, after.given.answered_by.team, after.given.answered_by.user) == (
-        "slack",
-        "T1",
-        "U1",
-    )
-    assert after.answer is not None
-    assert (after.answer.from_, after.answer.body, after.answer.timestamp) == (
-        "user:slack/T1/U1",
-        "Yes",
-        LATER,
-    )
-    assert resolved(after, LATER).resolved_at == LATER
-
-
-def test_follow_up_keeps_the_round_before() -> None:
-    first = answered(record(), YES, ADE, LATER)
-    second = followed_up(first, ask(reply_token="rpl_2", question="Really?"), LATER, SLA)
-    assert (second.round, second.status, second.question) == (2, "pending", "Really?")
-    assert (second.asked.reply_token, second.given.response, second.delivery.reply) == ("rpl_2", None, None)
-    assert second.answer is None
-    assert second.earlier == first.rounds
-    third = followed_up(answered(second, YES, BEA, LATER), ask(reply_token="rpl_3"), LATER, SLA)
-    assert [past.question.reply_token for past in third.earlier] == ["rpl_1", "rpl_2"]
-
-
 @pytest.mark.parametrize(("blocking", "rounds"), [(True, 5), (False, 6)])
 def test_rounds_run_out_and_the_question_goes_to_humans(blocking: bool, rounds: int) -> None:
     current = record(blocking=blocking)

@@ -18,7 +18,7 @@ from core.clarification import Answer, Ask, Clarification, Confirmation, Decisio
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.ledgerformat import as_item, read_item
-from core.matching import is_duplicate, is_follow_up
+from core.matching import is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
 from core.transitions import amended, answered, reply_settled
@@ -284,13 +284,6 @@ def test_decision_that_the_agent_does_not_take_is_not_made() -> None:
         answers.from_decision(record().asked, "accept")
 
 
-def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
-    done = answered(open_record(), Answer("reject", "Reject", "Too early."), ADE, NOW)
-    assert (done.given.response, done.given.label, done.given.rationale) == ("reject", "Reject", "Too early.")
-    assert done.thread[-1].body == "Reject: Too early."
-    assert answers.from_text(done.asked, done.thread[-1].body) == Answer("reject", "Reject", "Too early.")
-
-
 @pytest.mark.parametrize("topic", [None, "money"])
 def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
     done = answered(open_record(), Answer("accept", "Accept"), ADE, NOW)
@@ -304,11 +297,6 @@ def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
     heard = amended(plain, reply="delivered")
     assert is_follow_up(heard, ask(reply_token="rpl_2", topic="money"))
     assert not is_follow_up(heard, consent(reply_token="rpl_2", topic="money"))
-
-
-def test_confirmation_that_comes_twice_is_one() -> None:
-    assert is_duplicate(open_record(), consent())
-    assert not is_duplicate(open_record(), consent(WANTED.copied(action="Transfer $600.")))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Ask, Clarification, Decider, Question, answer_of
 from core.clock import SystemClock
-from core.errors import ClarifyError, LedgerUnreadable, ScopeViolation
+from core.errors import ClarifyError, ScopeViolation
 from core.hub import Hub
 from core.ledger import Contents
 from core.router import Router
@@ -339,12 +339,3 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
     await asyncio.gather(first, return_exceptions=True)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     assert await second == "PostgreSQL"
-
-
-async def test_wait_tells_of_a_record_that_was_lost(hub: Hub) -> None:
-    await hub.request(42, ASK)
-    task = await begun(hub)
-    assert isinstance(hub.ledger, DatabaseLedger)
-    await hub.ledger.store.run("update clarifications set body = '['")
-    with pytest.raises(LedgerUnreadable):
-        await task

@@ -87,21 +87,6 @@ def test_due_clock_put_back_tells_at_its_time_again(monitor: Monitor) -> None:
     assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-001")]
 
 
-def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> None:
-    monitor.record_changed(between(1, "engineer", "architect", issue=7))
-    assert suspects(monitor) == []
-    monitor.record_changed(between(2, "architect", "engineer", issue=8))
-    assert suspects(monitor) == [
-        Finding(
-            "deadlocked",
-            "CLR-7-001",
-            "architect and engineer are waiting for each other in a loop; architect keeps waiting.",
-            ("CLR-8-002",),
-        )
-    ]
-    assert suspects(monitor) == []
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -124,20 +109,6 @@ def test_suspects_one_that_expired_blocks_nobody(monitor: Monitor) -> None:
     monitor.record_changed(between(2, "architect", "engineer", expires_at=NOW + MINUTE))
     monitor.due(NOW + timedelta(hours=1))
     assert suspects(monitor) == []
-
-
-@pytest.mark.parametrize("blocking", [True, False])
-def test_suspects_flipped_topic_is_stuck_both(monitor: Monitor, blocking: bool) -> None:
-    monitor.record_changed(between(1, "engineer", "architect", question=DB, blocking=blocking))
-    monitor.record_changed(
-        between(2, "architect", "engineer", question="What database should we use?", blocking=False)
-    )
-    found = {finding.clarification: finding for finding in suspects(monitor)}
-    assert {key: (f.kind, f.others) for key, f in found.items()} == {
-        "CLR-42-001": ("stuck", ("CLR-42-002",)),
-        "CLR-42-002": ("stuck", ("CLR-42-001",)),
-    }
-    assert found["CLR-42-001"].words == "engineer and architect keep asking each other the same question."
 
 
 def test_suspects_flipped_and_deadlocked_is_told_once_each(monitor: Monitor) -> None:

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import clarify
-from bot.signing import KeyPlace, KnownKey, NotEd25519, Signing, jwk_of, read_key
+from bot.signing import KeyPlace, NotEd25519, Signing, jwk_of, read_key
 from core.approvals import accepted
 from core.clarification import Answer, Clarification, Confirmation, Direct, Requester, round_with
 from core.matching import followed_up, reopened
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
-from core.records import Book, agrees, as_of, dump, forgotten, packed, parse, unpacked, unsigned_rounds
+from core.records import Book, agrees, as_of, dump, packed, parse, unpacked, unsigned_rounds
 from core.transitions import abandoned, amended, answered, opened
 from tests.kit.builders import ADE, BEA, NOW, SLA, YES, ask, record
 
@@ -121,11 +121,6 @@ def test_rejection_names_its_reason_and_approves_no_arguments() -> None:
     assert [each["decision"] for each in claims["deciders"]] == ["reject"]
 
 
-def test_raised_risk_stands_beside_the_claimed_one() -> None:
-    claims = claims_of(answered(to_approve(claimed_risk="low"), REJECT, ADE, LATER), "i")
-    assert claims["asked"]["risk"] == {"claimed": "low", "counted": "high"}
-
-
 def test_person_whom_the_agent_works_for_is_named() -> None:
     done = answered(to_approve(requested_by=Requester(by="U0ANN", pinned=True)), REJECT, ADE, LATER)
     assert claims_of(done, "i")["requested_by"] == {"by": "U0ANN", "pinned": True}
@@ -158,10 +153,6 @@ def test_large_values_stand_as_their_digests(signing: Signing) -> None:
     receipt = receipt_of(signing, done)
     assert len(receipt) < 2500
     assert clarify.verify(receipt, keys=signing.jwks, arguments=arguments)
-
-
-def test_usual_receipt_is_small(signing: Signing) -> None:
-    assert len(receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))) < 1600
 
 
 # -- which records get one, and when -----------------------------------------------------------------------------------
@@ -273,16 +264,6 @@ def test_round_that_was_asked_again_keeps_its_receipt_when_the_next_one_begins(s
     assert (read.round, as_of(read, 0).round, agrees(read, signing)) == (3, 2, True)
 
 
-def test_forgetting_removes_it(signing: Signing) -> None:
-    book = book_with(signing)
-    book.put(answered(book.put(record()), YES, ADE, LATER))
-    left = forgotten(rows(book)[0])
-    assert "receipt" not in left["rounds"][0]
-    bare = parse(left)
-    assert bare is not None
-    assert not signing.owes(bare)
-
-
 @pytest.mark.parametrize("cheat", ["answer", "receipt of another", "signature", "no receipt at all"])
 def test_record_that_does_not_agree_with_its_receipt(signing: Signing, cheat: str) -> None:
     book = book_with(signing)
@@ -381,15 +362,6 @@ def test_audience_issuer_and_age_are_checked(signing: Signing) -> None:
     old = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), now - timedelta(minutes=20)))
     assert clarify.verify(old, keys=keys, max_age=1800)
     assert "at most 900 s" in str(clarify.verify(old, keys=keys, max_age=900).problem)
-
-
-def test_old_keys_still_verify(signing: Signing, tmp_path: Path) -> None:
-    receipt = receipt_of(signing, accepted(to_approve(), ACCEPT, known(ADE), LATER))
-    before = [KnownKey(each, NOW) for each in signing.jwks["keys"]]
-    renewed = Signing(KeyPlace(tmp_path / "new.pem"), "urn:clarify:here", NOW, before)
-    assert renewed.load(create=True)
-    assert len(renewed.jwks["keys"]) == 2
-    assert clarify.verify(receipt, keys=renewed.jwks)
 
 
 def signed(signing: Signing, claims: bytes, **header: Any) -> str:

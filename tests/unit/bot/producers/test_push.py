@@ -87,19 +87,6 @@ async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life
         )
 
 
-async def test_push_tells_a_human_of_what_is_too_large(bot: Life) -> None:
-    head = (
-        '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_9", "producer": {"agent_id": "a"'
-    )
-    await bot.push().too_large(head)
-    [trouble] = bot.troubles
-    assert (trouble.key, trouble.agent_id) == ("oversize:sess_9", "a")
-    assert bot.status()["oversize"] == 1
-    bot.pages = False
-    with pytest.raises(StorageUnavailable):
-        await bot.push().too_large(head)
-
-
 @pytest.mark.parametrize(("late", "offset"), [(90, 90), (150, 0)])
 async def test_push_learns_nothing_of_a_clock_from_what_was_kept_back(
     bot: Life, clock: ManualClock, late: int, offset: int
@@ -322,32 +309,3 @@ async def test_reader_that_could_not_be_opened_is_none(
         await bot.push().open(None)
     await clock.advance(3600)
     assert not bot.status()["connected"]
-
-
-async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, clock: ManualClock) -> None:
-    told = await bot.post(
-        {
-            "type": "subscription.request",
-            "aaep_version": "1.0.0",
-            "subscriber_id": "planner",
-            "capabilities": {
-                "supports_clarification_reply": True,
-                "supports_confirmation_reply": False,
-                "supported_conformance_levels": [1, 2],
-                "pace_wpm": 180,
-            },
-        }
-    )
-    assert told["honored_capabilities"] == {
-        "supports_clarification_reply": True,
-        "supports_confirmation_reply": False,
-        "supported_conformance_levels": [1, 2],
-    }
-    await bot.producers.send("planner", answer(clock))
-    reader = await bot.push().open(None)
-    [message] = await read(reader)
-    assert message["subscription_id"] == told["subscription_id"]
-    close = {"type": "subscription.close", "subscription_id": told["subscription_id"]}
-    assert await bot.post(close) is None
-    with pytest.raises(NotStored):
-        await bot.post(close)

@@ -160,25 +160,6 @@ async def test_event_that_asks_nothing_may_be_unknown_or_broken(
     assert (await door.post(state(clock) | changes)).status_code == 202
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"question": "Deploy to staging?"}, "event_id"),
-        ({"event_id": "evt_0000000000000002", "question": "Deploy to staging?"}, "reply_token"),
-        ({"event_id": "evt_0000000000000002", "session_id": "sess_2"}, "reply_token"),
-    ],
-)
-async def test_id_or_token_that_is_used_is_refused(
-    door: Door, clock: ManualClock, changes: dict[str, Any], field: str
-) -> None:
-    await door.post(asked(clock))
-    response = await door.post(asked(clock) | changes)
-    told = response.json()
-    assert (response.status_code, told["error"], told["field"]) == (422, "BAD_INPUT", field)
-    assert "Use a new one" in told["message"]
-    assert await door.bot.ids() == ["evt_0000000000000001"]
-
-
 async def test_event_that_cannot_be_stored_is_to_be_sent_again(door: Door, clock: ManualClock) -> None:
     door.bot.inbox.refuses = True
     response = await door.post(asked(clock))
@@ -263,16 +244,24 @@ async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door,
         assert await replies.token() == TOKEN
 
 
-async def test_handshake_has_its_own_answers(door: Door) -> None:
-    request = {"type": "subscription.request", "subscriber_id": "planner", "capabilities": {}}
+async def test_handshake_has_its_own_answers(door: Door, clock: ManualClock) -> None:
+    able: dict[str, Any] = {
+        "supports_clarification_reply": True,
+        "supports_confirmation_reply": False,
+        "supported_conformance_levels": [1, 2],
+    }
+    request: dict[str, Any] = {"type": "subscription.request", "subscriber_id": "planner"}
+    request |= {"capabilities": able | {"pace_wpm": 180}}
     old = await door.post(request | {"aaep_version": "0.9.0"})
     assert (old.status_code, old.json()["type"]) == (400, "subscription.rejected")
     told = await door.post(request | {"aaep_version": "1.0.0"})
     subscription = told.json()["subscription_id"]
     assert (told.status_code, told.json()["type"]) == (201, "subscription.accepted")
+    assert told.json()["honored_capabilities"] == able
     assert told.headers["location"] == f"/aaep/v1/events?subscription_id={subscription}"
-    async with door.reading(path=told.headers["location"]):
-        pass
+    await door.bot.producers.send("planner", answer(clock))
+    async with door.reading(path=told.headers["location"]) as replies:
+        assert (await replies.next())[1]["subscription_id"] == subscription
     close = {"type": "subscription.close", "subscription_id": subscription}
     closed = await door.post(close)
     assert (closed.status_code, closed.content) == (204, b"")
