@@ -56,7 +56,7 @@ from bot.views.blockkit import (
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words
 from bot.views.locale import directed
-from bot.views.markdown import Quote, fit, plain
+from bot.views.markdown import Quote, fit
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ACTION,
@@ -225,7 +225,7 @@ def open_card(shown: ShownRound, verbosity: Verbosity, budget: Budget, instead_o
     default = "" if terse and wanted is None else shown.default_words(small)
     people = live_words(shown.people_words)
     until = until_words(shown.asked.expires_at)
-    facts = (*people, until, *_reminded(shown), *plain_words(default, producer_words(shown)))
+    facts = (*people, until, *reminder_words(shown.reminded_at), *plain_words(default, shown.producer))
     alert = tuple(_alerts(shown, instead_of, small))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.quoted(shown.topic, small)}"),)
     budget.spend(*(part.text for part in (*facts, *alert, *topic)), shown.agent, shown.target)
@@ -333,7 +333,7 @@ def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:
         facts.append(Words(shown.why_closed(_SMALL)))
     if who := shown.closed_by(256):
         facts.append(Words(f"By {who.text}", who.live))
-    return (*facts, *plain_words(producer_words(shown)))
+    return (*facts, *plain_words(shown.producer))
 
 
 def _line(shown: ShownRound) -> tuple[Part, ...] | None:
@@ -343,12 +343,8 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     """
     wanted, decided = shown.wanted, shown.decided is not None
     arguments = shown.current.arguments
-    action = (
-        plain(words(shown.question))
-        if wanted is None
-        else plain(inert.visible(wanted.action, prose=True), exact=True)
-    )
-    whole = (action, main_argument(arguments, inert.NO_LIMIT))
+    asked = Quote(words(shown.question)) if wanted is None else action_of(wanted)
+    whole = (asked.plain, main_argument(arguments, inert.NO_LIMIT))
     said = [inert.line(each, _LINE) for each in whole]
     again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     told = (
@@ -465,7 +461,9 @@ def view_full(record: Clarification, number: int) -> Button:
 
 def reply_dialog(wanted: Confirmation) -> Dialog:
     """Returns the dialog that asks whether a reply decides the question, before it counts."""
-    return Dialog(MEANT_THIS, _action_and_stakes(wanted, _BRIEF), MEANT, CANCEL)
+    before = f"{risk_words(wanted)}\n{ACTION}"
+    action = inert.clip(_action_line(wanted), _BRIEF - inert.size(before))
+    return Dialog(MEANT_THIS, f"{before}{action}", MEANT, CANCEL)
 
 
 def _has_modal(shown: ShownRound) -> bool:
@@ -555,16 +553,9 @@ def _dialog(shown: ShownRound, wanted: Confirmation) -> Dialog | None:
     return Dialog(ASK_AGAIN, "\n".join(said), LABELS["accept"], CANCEL)
 
 
-def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
-    stakes = risk_words(wanted)
-    return (
-        f"{stakes}\n{ACTION}{inert.clip(_action_line(wanted), limit - inert.size(f'{stakes}{ACTION}') - 1)}"
-    )
-
-
 def _action_line(wanted: Confirmation) -> str:
     """Returns the action on one line, without markup."""
-    return inert.line(plain(inert.visible(wanted.action, prose=True), exact=True))
+    return inert.line(action_of(wanted).plain)
 
 
 def _selects(shown: ShownRound, room: int) -> tuple[Select, ...]:
@@ -607,10 +598,6 @@ def _alerts(shown: ShownRound, instead_of: str | None, limit: int) -> Iterable[W
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
 
 
-def _reminded(shown: ShownRound) -> tuple[Words, ...]:
-    return (reminder_words(shown.reminded_at),) if shown.reminded_at is not None else ()
-
-
 def _cuts_default(shown: ShownRound) -> bool:
     return inert.size(answers.default_label(shown.asked)) > _SMALL
 
@@ -634,8 +621,3 @@ def plain_text(shown: ShownRound, question: str) -> str:
     """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer."""
     standing = answers.hint(shown.asked) if shown.stage == "open" else shown.why_closed(_SMALL)
     return "\n".join(filter(None, (f"{_heading(shown)}:", question, standing)))
-
-
-def producer_words(shown: ShownRound) -> str:
-    """Returns who vouches for the agent's name, which is only its own claim; empty if it is asked in the producer's name."""
-    return f"Producer: {shown.producer}" if shown.producer else ""

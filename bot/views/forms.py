@@ -53,7 +53,6 @@ from bot.views.card import (
     MENU_OPTIONS,
     options,
     plain_text,
-    producer_words,
 )
 from bot.views.codec import (
     ACCEPT_CALLBACK,
@@ -486,7 +485,7 @@ def _asked(shown: ShownRound) -> Iterator[_Said]:
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield from stakes_alerts(shown.wanted) if shown.wanted else ()
-    yield " · ".join(filter(None, (shown.agent, producer_words(shown), f"{shown.id}{again}")))
+    yield " · ".join(filter(None, (shown.agent, shown.producer, f"{shown.id}{again}")))
     if shown.wanted:
         yield from _whole_consent(shown, shown.wanted)
     else:

@@ -278,7 +278,7 @@ def rollup(
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
     parts: tuple[Part, ...] = (
         Header(inert.clip(heading, _HEADING)),
-        Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
+        Context((*first, *reminder_words(reminded), how)),
         *_answerable(shown),
         Context(plain_words(more)),
         Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),

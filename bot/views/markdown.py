@@ -112,6 +112,11 @@ class Quote:
         return tuple(replace(part, aloud="" if n else aloud) for n, part in enumerate(found))
 
     @property
+    def plain(self) -> str:
+        """The text without markup."""
+        return plain(self.text, exact=self.exact)
+
+    @property
     def aloud(self) -> str:
         """It where only text fits, so that it cannot be taken for the bot's."""
         return "".join(part.aloud for part in self.parts)

@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from bot.views.blockkit import (
 from bot.views.codec import VERIFY_CALLBACK, Press
 from bot.views.numerals import in_words
 from bot.views.wording import ShownRound, capital, decided_words
+from core.answers import describe
 from core.clarification import Clarification
 from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
@@ -150,11 +150,9 @@ def _outcome(claims: Mapping[str, Any]) -> str:
 
 def _plain(answer: Any) -> str:
     """Returns an answer as people read it."""
-    if isinstance(answer, bool):
-        return "Yes" if answer else "No"
     if isinstance(answer, dict) and answer.keys() == {"sha256", "bytes"}:
         return f"{answer['bytes']} bytes, SHA-256 {answer['sha256']}"
-    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    return describe(answer)
 
 
 def _code(text: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from bot.views import inert
 from bot.views.arguments import argument_words, main_argument, outline
-from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, SIGN, YES, Alert, Level, Words, alerts
+from bot.views.blockkit import ACCEPT, BUTTONS, NO, REJECT, SIGN, YES, Alert, Level, Words, alerts, live_words
 from bot.views.markdown import Quote, plain
 from core import answers
 from core.approvals import RISKS
@@ -143,13 +143,14 @@ class ShownRound(OfRound):
 
     @property
     def producer(self) -> str:
-        """The name of the producer that asked, unless the agent is shown by it: what else an agent calls itself is only its
+        """`Producer: ` and the name of the producer that asked, unless the agent is shown by it: what else an agent calls itself is only its
         own claim. Empty if no producer asked.
         """
         named = (self.asked.agent_name, self.asked.agent_id or self.record.from_)
         producer = inert.as_name(self.asked.producer or "", NAME_LIMIT)
         shown = next(filter(None, named), "")
-        return "" if agent_key(shown) == agent_key(self.asked.producer or "") else producer
+        is_shown = not producer or agent_key(shown) == agent_key(self.asked.producer or "")
+        return "" if is_shown else f"Producer: {producer}"
 
     @property
     def id(self) -> str:
@@ -382,7 +383,7 @@ class ShownRound(OfRound):
         if self.wanted is None:
             return Quote(inert.clip(words(self.question), limit))
         said = [
-            f"{each.label}{inert.line(plain(each.text, exact=True), limit)}"
+            f"{each.label}{inert.line(each.plain, limit)}"
             for each in (action_of(self.wanted), consequence_of(self.wanted))
             if each.text
         ]
@@ -577,8 +578,9 @@ def until_words(expires: datetime | None, before: str = "Answer by") -> Words:
     return Words(f"{before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
 
 
-def reminder_words(sent_at: datetime) -> Words:
-    return Words(f"Reminder sent {inert.date(sent_at)}", live=True)
+def reminder_words(sent_at: datetime | None) -> tuple[Words, ...]:
+    """Returns when people were reminded last, if they were."""
+    return live_words(f"Reminder sent {inert.date(sent_at)}") if sent_at is not None else ()
 
 
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
