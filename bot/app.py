@@ -283,20 +283,11 @@ class Bot:
             look_at=told.channels.look_at,
             app_removed=self._app_removed,
         )
-        self.integrity = Integrity(
-            store=store,
-            ledger=ledger,
-            signing=signing,
-            owing=told.owing,
-            notices=told.notices,
-            later=self.slack.app.later,
-            clock=clock,
-        )
+        self.integrity = Integrity(base, told, ledger, signing, self.slack.app.later)
         self.startup = Startup(
             app=self.slack.app,
             messenger=shown.messenger,
-            producers=told.producers,
-            intake=told.intake,
+            told=told,
             monitoring=self.monitoring,
             unread=self.unread,
             catch_up=self.catch_up,

@@ -12,14 +12,14 @@ from functools import partial
 
 import structlog
 
+from bot.base import Base
 from bot.decisions.keys import is_vouched_for
-from bot.intake.notices import Notices
-from bot.signing import Owing, Signing, settled
+from bot.intake.build import IntakeParts
+from bot.signing import Signing, settled
 from bot.slack.socket import Background
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store, until_stored
+from bot.storage.store import until_stored
 from core.clarification import Clarification, parse_id
-from core.clock import Clock
 from core.errors import LedgersAway, RecordUnreadable
 from core.summary import Summary
 
@@ -27,19 +27,17 @@ _log = structlog.get_logger("clarify")
 _KEY_RETRY = 5.0  # seconds between attempts to read a signing key
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Integrity:
     """Tells of each changed or unreadable record once, and signs the receipts that are owed. `signing`: None: decisions get no
     receipts. `later`: runs work in the background.
     """
 
-    store: Store
+    base: Base
+    told: IntakeParts
     ledger: DatabaseLedger
     signing: Signing | None
-    owing: Owing
-    notices: Notices
     later: Background
-    clock: Clock
     _told_of: set[str] = field(default_factory=set, init=False)  # changed and unreadable records
 
     def __post_init__(self) -> None:
@@ -51,37 +49,37 @@ class Integrity:
         """Tells the fallback channel if the signing key is one that the key before did not announce."""
         if (signing := self.signing) is None or signing.kid is None:
             return
-        look = partial(is_vouched_for, self.store, signing)
-        if not await until_stored(look, self.clock, _log, "reading the log later"):
+        look = partial(is_vouched_for, self.base.store, signing)
+        if not await until_stored(look, self.base.clock, _log, "reading the log later"):
             _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
-            await self._notify(partial(self.notices.another_key, signing.kid))
+            await self._notify(partial(self.told.notices.another_key, signing.kid))
 
     def sign_what_is_owed(self, known: Iterable[Summary]) -> None:
         """Makes, in the background, the receipts that no one has made yet. `known`: the records that need something."""
         for record in known:
             if record.round > 1 or not (record.is_open or record.is_signed):
-                self.later.run(self.owing.sign_in_time(record.id), "receipt that is owed")
+                self.later.run(self.told.owing.sign_in_time(record.id), "receipt that is owed")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.later.run(self._receipts_owed(self.signing), "receipts that are owed")
 
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
         if (trouble := signing.trouble) is not None:
-            await self._notify(partial(self.notices.key_unreadable, trouble))
+            await self._notify(partial(self.told.notices.key_unreadable, trouble))
         while not await asyncio.to_thread(signing.load):
-            await self.clock.sleep(_KEY_RETRY)
-        note = partial(signing.note, self.store, self.clock.now())
-        await until_stored(note, self.clock, _log, "cannot store the public key yet")
+            await self.base.clock.sleep(_KEY_RETRY)
+        note = partial(signing.note, self.base.store, self.base.clock.now())
+        await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
         await self.check_key()
         try:
             async with aclosing(self.ledger.every()) as every:
                 async for some in every:
                     for record in some.records:
-                        await self.owing.sign_in_time(record.id)
+                        await self.told.owing.sign_in_time(record.id)
         except LedgersAway as error:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
-        await until_stored(partial(settled, self.store), self.clock, _log, "receipts delayed")
+        await until_stored(partial(settled, self.base.store), self.base.clock, _log, "receipts delayed")
 
     def _tell_of_tampered(self, records: Sequence[Clarification]) -> None:
         """Tells the fallback channel of records that do not agree with their receipts."""
@@ -89,19 +87,19 @@ class Integrity:
         self._told_of.update(each.id for each in news)
         for issue in {each.issue_number for each in news}:
             ids = sorted(each.id for each in news if each.issue_number == issue)
-            notice = partial(self.notices.records_tampered, issue, ids)
+            notice = partial(self.told.notices.records_tampered, issue, ids)
             self.later.run(self._notify(notice), "tell of changed records")
 
     def _tell_of_unreadable(self, clarification: str) -> None:
         """Pages on-call, if this bot leads, about a record that cannot be read."""
-        if clarification in self._told_of or not self.store.leads:
+        if clarification in self._told_of or not self.base.store.leads:
             return
         self._told_of.add(clarification)
         _log.error("cannot read a record", id=clarification)
         trouble = RecordUnreadable(clarification, parse_id(clarification)[0])
-        notice = partial(self.notices.ledger_unreadable, trouble)
+        notice = partial(self.told.notices.ledger_unreadable, trouble)
         self.later.run(self._notify(notice), "tell of an unreadable record")
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice; retries while the storage is unavailable."""
-        await until_stored(notice, self.clock, _log, "notice delayed")
+        await until_stored(notice, self.base.clock, _log, "notice delayed")

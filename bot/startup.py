@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from bot.delivery.messenger import Messenger
-from bot.intake.intake import Intake
+from bot.intake.build import IntakeParts
 from bot.monitoring import Monitoring
-from bot.producers.producers import Producers
 from bot.slack.app import SlackApp
 from bot.slack.backfill import CatchUp
 from bot.slack.unread import Unread
@@ -45,8 +44,7 @@ class Startup:
 
     app: SlackApp
     messenger: Messenger
-    producers: Producers
-    intake: Intake
+    told: IntakeParts
     monitoring: Monitoring
     unread: Unread
     catch_up: CatchUp
@@ -104,8 +102,8 @@ class Startup:
 
     async def _catch_up(self) -> None:
         """Handles what producers and people said while the bot was away."""
-        await self.producers.first_contact(_CONTACT)
-        await self.intake.drained()
+        await self.told.producers.first_contact(_CONTACT)
+        await self.told.intake.drained()
         self.app.look_back()
         await self.catch_up.done.wait()
 

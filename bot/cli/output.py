@@ -9,7 +9,7 @@ import json as jsonlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -179,9 +179,9 @@ def _finite(data: object) -> object:
 def _drawn(part: Part) -> RenderableType:
     """Returns one part for rich."""
     if not isinstance(part, Table):
-        return _text(_cell(part), inert.plain)
+        return _text(_cell(part))
     if not part.rows:
-        return _text(Cell(part.empty), inert.plain)
+        return _text(Cell(part.empty))
     return _table(part)
 
 
@@ -193,14 +193,14 @@ def _table(table: Table) -> RenderableType:
     for column in table.columns:
         drawn.add_column(column.name, no_wrap=column.whole, overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(_text(_cell(each), inert.plain) for each in row))
+        drawn.add_row(*(_text(_cell(each)) for each in row))
     return drawn
 
 
-def _text(shown: Cell, clean: Callable[[str], str]) -> Text:
+def _text(shown: Cell) -> Text:
     from rich.text import Text  # noqa: PLC0415
 
-    return Text(clean(shown.text), style=shown.style, overflow="fold")
+    return Text(inert.plain(shown.text), style=shown.style, overflow="fold")
 
 
 def _cell(value: str | Cell) -> Cell:

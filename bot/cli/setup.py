@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -345,19 +345,16 @@ async def _known(slack: _Slack, given: str) -> str | None:
     """Returns the id of a person or user group, by id or e-mail address, if Slack knows it."""
     from bot.errors import SlackRefusedError
 
-    is_group = re.fullmatch(r"S[A-Z0-9]+", given) is not None
-    calls: list[tuple[str, Callable[[Mapping[str, Any]], str], dict[str, str]]] = []
-    if "@" in given.strip("@"):
-        calls.append(("users.lookupByEmail", lambda body: str(body["user"]["id"]), {"email": given}))
-    elif is_group:
-        calls.append(("usergroups.users.list", lambda _: given, {"usergroup": given}))
-    elif re.fullmatch(r"[UW][A-Z0-9]+", given):
-        calls.append(("users.info", lambda body: str(body["user"]["id"]), {"user": given}))
-    for method, of, arguments in calls:
-        try:
-            return of(await slack.call(method, **arguments))
-        except SlackRefusedError:
-            return None
+    try:
+        if "@" in given.strip("@"):
+            return str((await slack.call("users.lookupByEmail", email=given))["user"]["id"])
+        if re.fullmatch(r"[UW][A-Z0-9]+", given):
+            return str((await slack.call("users.info", user=given))["user"]["id"])
+        if re.fullmatch(r"S[A-Z0-9]+", given):
+            await slack.call("usergroups.users.list", usergroup=given)
+            return given
+    except SlackRefusedError:
+        pass
     return None
 
 

@@ -186,18 +186,11 @@ def notify_target(value: str) -> str:
 
 def http_url(value: str) -> str:
     """Returns the URL without a trailing slash. Errors do not repeat it: it may contain a password."""
-    try:
-        parts = urlsplit(value)
-        port_fits = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise ValueError("expected a base URL such as https://agents.example.com:8080") from error
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or not port_fits
-        or re.search(r"\s", value)
-    ):
-        raise ValueError("expected a base URL that starts with http:// or https:// and has a host")
+    if not is_web_address(value) or re.search(r"\s", value):
+        raise ValueError(
+            "expected a base URL that starts with http:// or https:// and has a host, such as https://agents.example.com:8080"
+        )
+    parts = urlsplit(value)
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not contain a user name or password (use token_env for a secret)")
     if parts.query or parts.fragment:
