@@ -40,7 +40,7 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.integrated import followers_of
+from bot.integrated import commands_of, followers_of, jobs_of, keep
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
 from bot.mailing import Mailer
@@ -323,6 +323,7 @@ class Bot:
             replicas=self.replicas.others,
             look_at=told.channels.look_at,
             app_removed=self._app_removed,
+            added=commands_of(settings.integrations),
         )
         self.slack_outage = SlackOutageAlert(
             targets=self.oncall.outside.pagers,
@@ -591,8 +592,8 @@ class Bot:
         yield "agent status", self.agent_status.run()
         if self.feed.is_needed:
             yield "changes", self.feed.run()
-        if self.slack.commands.weekly_digest is not None:
-            yield "weekly digest", self.slack.commands.weekly_digest.run()
+        for name, job in jobs_of(self.base.settings.integrations, self.slack.commands.host):
+            yield name, keep(name, job, self.base.clock)
         yield "monitor", self._run_monitor()
 
     async def until(self, stop: asyncio.Event) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import structlog
 
 from bot import integrations
+from bot.api import Integration, Job
 from bot.base import Base
 from bot.checks import CheckResult, wrong
+from bot.commands.grammar import SlackCommand
+from bot.commands.slackhost import SlackHost
 from bot.feed import Consumer
 from bot.mailing import Follower, Host, Mailer
 from bot.settings.model import Settings
+from core.clock import Clock
 
 _log = structlog.get_logger("clarify.integrations")
+_LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; short, since the wall clock may be set meanwhile
 _FIX = "update or remove it, or take its table out of the file"
 
 
@@ -40,6 +46,43 @@ def followers_of(base: Base) -> tuple[list[Consumer], dict[str, str]]:
             _log.exception("an integration cannot be started", integration=name)
             broken[name] = f"cannot be started ({type(error).__name__}); see the log"
     return made, broken
+
+
+def _used(configured: Iterable[str]) -> Iterator[Integration]:
+    """Yields the integrations that are on, by their tables or without one."""
+    for name in dict.fromkeys((*integrations.DEFAULT_ON, *configured)):
+        try:
+            yield integrations.load(name)
+        except Exception:  # noqa: BLE001 - others wrote it; `broken_integrations` tells of those with a table
+            _log.exception("an integration cannot be loaded", integration=name)
+
+
+def commands_of(configured: Iterable[str]) -> dict[str, SlackCommand]:
+    """Returns the commands that integrations add to `/clarify`, by their words."""
+    return {command.word: command for each in _used(configured) for command in each.commands}
+
+
+def jobs_of(configured: Mapping[str, Any], host: SlackHost) -> Iterator[tuple[str, Job]]:
+    """Yields what integrations do at certain times, with their names."""
+    for each in _used(configured):
+        if each.job is None or each.name not in configured:
+            continue
+        try:
+            yield each.name, each.job(host, configured[each.name])
+        except Exception:  # noqa: BLE001 - others wrote it
+            _log.exception("an integration's job cannot be started", integration=each.name)
+
+
+async def keep(name: str, job: Job, clock: Clock) -> None:
+    """Does a job when it is due, until cancelled; after a failure, again in a minute."""
+    while True:
+        try:
+            due = await job(clock.now())
+            wait = min((due - clock.now()).total_seconds(), _LONGEST_SLEEP)
+        except Exception as error:  # noqa: BLE001 - others wrote it
+            _log.warning("an integration's job is delayed", integration=name, error=type(error).__name__)
+            wait = _RETRY
+        await clock.sleep(wait)
 
 
 async def check_integrations(settings: Settings) -> AsyncIterator[CheckResult]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
-from bot.cli.output import Cell, Column, Output, Table
+from bot.cli.output import Output
 from bot.cli.records import exact
 from bot.cli.running import database_url
 from bot.cli.waiting import seconds_of
@@ -32,6 +32,7 @@ from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
 from bot.storage.outside import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
+from bot.views.tables import Cell, Column, Table
 from bot.views.verify import receipt_command
 from core.clarification import ID
 from core.clock import iso, span_of

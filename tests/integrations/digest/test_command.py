@@ -9,13 +9,18 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot.commands import grammar
+from bot.integrated import commands_of
+from bot.views.lists import said
+from tests.integrations.digest.test_weekly import asks
 from tests.kit.world import World, config
 from tests.scenario.pagers import night
-from tests.scenario.test_weekly_digest import asks
 from tests.scenario.typist import command, ids, words
+from tests.unit.bot.judges import RENDERER, judge_message
 from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE
 from workspace.state import Ephemeral, Message
 
+ADDED = commands_of(())
 TITLES = ["Questions a day by outcome", "Median time to answer by route"]
 ROUTE = f'[[routes]]\nagent = "mailer-*"\nchannel = "{AGENTS}"\n\n'
 
@@ -30,6 +35,37 @@ def tables(shown: Message | Ephemeral) -> list[list[list[str]]]:
         block["elements"][0]["elements"][0]["text"] for block in shown.blocks if block["type"] == "rich_text"
     ]
     return [[re.split(r" {2,}", line.strip()) for line in text.splitlines()[1:]] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("digest", timedelta(days=7)),
+        ("digest 30d", timedelta(days=30)),
+        ("digest “2 weeks”.", timedelta(days=14)),
+        ("digest soon", "“soon” is not a time span of up to a year. For example: “/clarify digest 7d”."),
+        ("digest 7d pgn", "“7d pgn” is not a time span"),
+        ("digest 367d", "“367d” is not a time span"),
+        ("digest " + "999999w" * 150, "is not a time span"),
+        ("digets 30d", "Did you mean “/clarify digest 30d”?"),
+        ("help diges", "Did you mean “/clarify help digest”?"),
+    ],
+)
+def test_command_takes_a_span(text: str, expected: timedelta | str) -> None:
+    found = grammar.parse(text, ADDED)
+    if isinstance(expected, str):
+        assert isinstance(found, grammar.Hint)
+        assert expected in found.text
+    else:
+        assert isinstance(found, grammar.Other)
+        assert (found.command.word, found.wanted) == ("digest", expected)
+
+
+def test_help_lists_and_explains_it() -> None:
+    assert "digest [7d] – statistics for the last days\nsearch" in grammar.help_text(None, ADDED)
+    message = RENDERER.message(said(grammar.help_text("digest", ADDED), heading="Help", live=False))
+    judge_message(message)
+    assert "“/clarify digest 30d”" in message.text
 
 
 async def test_tables_have_the_figures_of_the_text(stage: World) -> None:

@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.clarification import Approval, Clarification, Confirmation, Edit, Entry, Round, round_with
-from core.digest import (
+from bot.integrations.digest.figures import (
     Approvals,
     Count,
     Digest,
@@ -18,6 +17,7 @@ from core.digest import (
     in_one_unit,
     nearest_rank,
 )
+from core.clarification import Approval, Clarification, Confirmation, Edit, Entry, Round, round_with
 from tests.kit.builders import NOW, record
 
 
