@@ -6,10 +6,11 @@ builds one from nothing. What it raises is logged and told by `clarify check` an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from bot.checks import CheckResult, right, warning, wrong
 from bot.commands.grammar import SlackCommand
@@ -70,6 +71,7 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.ledger import Ledger
 from core.records import Subject
+from core.summary import Seen
 
 __all__ = [
     "AHEAD",
@@ -110,6 +112,7 @@ __all__ = [
     "Paging",
     "Person",
     "Post",
+    "Process",
     "RecordChange",
     "Report",
     "RetryLater",
@@ -206,6 +209,42 @@ leader, or a failure: so it looks at what it did before. With replicas, the lead
 
 
 @dataclass(frozen=True, kw_only=True)
+class Process:
+    """What a `Watcher` gets of its process, which is the bot or a command of the shell.
+
+    Args:
+        known: returns all open clarifications; call it in a thread.
+        roles_of_people: the roles that people answer for.
+        folder: where files for other programs are; may be missing.
+        mode: of such files.
+    """
+
+    known: Callable[[], Iterable[Seen]]
+    roles_of_people: Collection[str]
+    folder: Path
+    mode: int
+    clock: Clock
+
+
+class Watcher(Protocol):
+    """Keeps something in step with the clarifications: what it did is there to be read, so it remembers nothing between runs.
+    The bot that leads runs it; so does a command of the shell that changes what agents ask each other while no bot runs.
+    """
+
+    def record_changed(self, record: Seen) -> None:
+        """Notes that a clarification changed."""
+
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+        """Notes that a responder began work on a clarification's round, or ended it."""
+
+    async def run(self) -> None:
+        """Does what is owed at once and after each change, until cancelled."""
+
+    async def close(self) -> None:
+        """Does what is still owed, once: the process ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShellHost:
     """What a command of the shell gets: the clarifications, and the name of the route of each (empty: there are no routes)."""
 
@@ -241,6 +280,7 @@ class Integration:
         commands: its commands in Slack.
         job: makes what it does at certain times, from the bot in Slack and the settings.
         channels: returns the channels that its settings name, by key: the bot has to be in them.
+        watches: makes what keeps something in step with the clarifications.
     """
 
     name: str
@@ -253,3 +293,4 @@ class Integration:
     commands: Sequence[SlackCommand] = ()
     job: Callable[[SlackHost, Any], Job] | None = None
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
+    watches: Callable[[Process], Watcher] | None = None

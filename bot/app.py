@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from bot import home
+from bot.api import Process
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
@@ -40,7 +41,7 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.integrated import commands_of, followers_of, jobs_of, keep
+from bot.integrated import Watchers, commands_of, followers_of, jobs_of, keep
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
 from bot.mailing import Mailer
@@ -63,7 +64,6 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
-from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, within
@@ -335,20 +335,21 @@ class Bot:
         )
         beat, every = settings.heartbeat_url, settings.monitor.heartbeat_every
         self.heartbeat = Heartbeat(beat, every, clock, self._is_well) if beat is not None else None
-        self.agent_status = StatusFile(
-            settings.status_file,
-            lambda: base.index,
-            settings.roles_of_people,
-            clock,
+        process = Process(
+            known=lambda: base.index,
+            roles_of_people=settings.roles_of_people,
+            folder=settings.state_folder,
             mode=settings.ledger.mode,
+            clock=clock,
         )
+        self.watchers = Watchers(settings.integrations, process)
         self.dispatcher = Dispatcher(
             responders=responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent),
             router=base.router,
             ledger=ledger,
             clock=clock,
             scopes=base.scopes,
-            working=self.agent_status.working,
+            working=self.watchers.working,
         )
         self.upkeep = Upkeep(
             store=store,
@@ -360,7 +361,7 @@ class Bot:
         )
         self._followers = (
             self.dispatcher,
-            self.agent_status,
+            self.watchers,
             self.monitoring,
             shown.delivery,
             shown.nudges,
@@ -589,7 +590,7 @@ class Bot:
         yield "retention", self.upkeep.run()
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
-        yield "agent status", self.agent_status.run()
+        yield "watchers", self.watchers.run()
         if self.feed.is_needed:
             yield "changes", self.feed.run()
         for name, job in jobs_of(self.base.settings.integrations, self.slack.commands.host):
@@ -630,8 +631,7 @@ class Bot:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.base.router.write_refusals()
-        await self.agent_status.settle()
-        self.agent_status.close()
+        await self.watchers.close()
         await self.told.intake.close()
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import structlog
 
 from bot import integrations
-from bot.api import Integration, Job
+from bot.api import Integration, Job, Process, Watcher
 from bot.base import Base
 from bot.checks import CheckResult, wrong
 from bot.commands.grammar import SlackCommand
@@ -18,6 +20,7 @@ from bot.feed import Consumer
 from bot.mailing import Follower, Host, Mailer
 from bot.settings.model import Settings
 from core.clock import Clock
+from core.summary import Seen
 
 _log = structlog.get_logger("clarify.integrations")
 _LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; short, since the wall clock may be set meanwhile
@@ -62,15 +65,58 @@ def commands_of(configured: Iterable[str]) -> dict[str, SlackCommand]:
     return {command.word: command for each in _used(configured) for command in each.commands}
 
 
+class Watchers:
+    """What integrations have that watches clarifications, as one. What one of them raises is logged, and stops nothing else."""
+
+    def __init__(self, configured: Iterable[str], process: Process) -> None:
+        self._made: dict[str, Watcher] = {}
+        for each in _used(configured):
+            if (watches := each.watches) is not None:
+                with _logged(each.name):
+                    self._made[each.name] = watches(process)
+
+    def record_changed(self, record: Seen) -> None:
+        for name, each in self._made.items():
+            with _logged(name):
+                each.record_changed(record)
+
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+        for name, each in self._made.items():
+            with _logged(name):
+                each.working(record, begun)
+
+    async def run(self) -> None:
+        """Runs them until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name, each in self._made.items():
+                group.create_task(self._run(name, each), name=name)
+            await asyncio.Event().wait()
+
+    async def _run(self, name: str, watcher: Watcher) -> None:
+        with _logged(name):
+            await watcher.run()
+
+    async def close(self) -> None:
+        for name, each in self._made.items():
+            with _logged(name):
+                await each.close()
+
+
+@contextmanager
+def _logged(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - others wrote it
+        _log.exception("an integration failed", integration=name)
+
+
 def jobs_of(configured: Mapping[str, Any], host: SlackHost) -> Iterator[tuple[str, Job]]:
     """Yields what integrations do at certain times, with their names."""
     for each in _used(configured):
         if each.job is None or each.name not in configured:
             continue
-        try:
+        with _logged(each.name):
             yield each.name, each.job(host, configured[each.name])
-        except Exception:  # noqa: BLE001 - others wrote it
-            _log.exception("an integration's job cannot be started", integration=each.name)
 
 
 async def keep(name: str, job: Job, clock: Clock) -> None:

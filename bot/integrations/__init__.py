@@ -14,6 +14,7 @@ from typing import Any
 
 GROUP = "clarify.integrations"
 OURS = {
+    "agentstatus": "bot.integrations.agentstatus",
     "apprise": "bot.integrations.apprise",
     "digest": "bot.integrations.digest.integration",
     "github": "bot.integrations.github",
@@ -24,7 +25,7 @@ OURS = {
 """The modules of our own, by name."""
 TABLES = ("digest", "github", "webhooks")
 """Those that have a table of their own."""
-DEFAULT_ON = ("digest",)
+DEFAULT_ON = ("agentstatus", "digest")
 """Those that do something without a table."""
 SHELL = {"digest": "bot.integrations.digest.cli"}
 """The modules with commands of the shell, by word. `clarify --help` reads them: they import nothing that takes time."""

@@ -882,10 +882,10 @@ class Configuration(SettingsTable):
     responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
 
     @property
-    def status_file(self) -> Path:
-        """The file that tells agents and others what each agent does; beside the ledgers' folder, or where one would be."""
+    def state_folder(self) -> Path:
+        """The folder with files for other programs: that of the ledgers' folder, or where it would be."""
         folder = self.ledger.directory or self.ledger.workflows.parent / "state" / "clarifications"
-        return folder.parent / "agent-status.json"
+        return folder.parent
 
     @property
     def ledger_folder(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""An on-call source and a pager that others wrote: one file, found by its entry point."""
+"""An on-call source, a pager, a command and a job that others wrote: one file, found by its entry point."""
 
 from __future__ import annotations
 
@@ -11,17 +11,56 @@ import pytest
 from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
+from bot.intake.channels import needed_channels
 from tests.kit.world import said
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
-from workspace.seed import ADE, FOLAKE
+from tests.scenario.typist import command, words
+from workspace.seed import ADE, FALLBACK, FOLAKE
 
 MODULE = """
 from datetime import timedelta
 
-from bot.api import Delivered, Integration, OnCall, Paging, Shift, Timetable
+from bot.api import (
+    ChannelId, Delivered, Integration, OnCall, Paging, Section, SettingsTable, Shift, SlackCommand, Timetable, Words, fixed
+)
 
-TOLD = []
+TOLD, CALLS = [], []
+
+
+class NightSettings(SettingsTable):
+    channel: ChannelId
+
+
+def says(text):
+    return fixed("night", (Section(Words(text)),))
+
+
+async def reply(host, wanted, person):
+    return says(f"You asked for {wanted}.")
+
+
+def poem(host, settings):
+    async def post(now):
+        CALLS.append(now)
+        if len(CALLS) == 1:
+            raise RuntimeError("a defect")
+        if not await host.is_posted("night:poem"):
+            await host.post("night:poem", settings.channel, says("Good night"))
+        return now + timedelta(minutes=3)
+
+    return post
+
+
+class Defective:
+    def record_changed(self, record):
+        raise RuntimeError("a defect")
+
+    async def run(self):
+        raise RuntimeError("a defect")
+
+    async def close(self):
+        raise RuntimeError("a defect")
 
 
 class Rota:
@@ -43,6 +82,11 @@ class Bell:
 
 integration = Integration(
     name="night",
+    settings=NightSettings,
+    commands=(SlackCommand(word="night", form="night [x]", meaning="x", help="x", read=str.upper, reply=reply),),
+    job=poem,
+    channels=lambda settings: {"channel": settings.channel},
+    watches=lambda process: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
     ),
@@ -91,6 +135,21 @@ async def test_stranger_says_who_is_on_call_and_pages_outside(stage: Night) -> N
         told = sys.modules["clarify_night"].TOLD
         await stage.until(lambda: told)
         assert told == ["Escalated: Planner is waiting · CLR-100001-001"]
+
+
+async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fails(stage: Night) -> None:
+    text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
+    assert needed_channels(stage._settings(text))[FALLBACK][-1] == "night.channel"
+    async with stage.bot(text) as bot:
+        assert "You asked for SOME SLEEP." in words(await command(stage, "night some sleep"))
+        assert "Did you mean “/clarify night”?" in words(await command(stage, "nihgt"))
+        await stage.emit(timeout_seconds=600_000)
+        await stage.card("Shall I go on?")
+        assert [m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)] == []
+        for _ in range(3):
+            await stage.later(bot, minutes=4)
+            await stage.message("Good night", FALLBACK)
+    assert len([m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)]) == 1
 
 
 @pytest.mark.usefixtures("_broken")
