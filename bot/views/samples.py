@@ -16,6 +16,7 @@ from bot.views.lists import (
     QuestionRow,
     decision_row,
     listing,
+    past_row,
     rollup,
     rollup_modal,
     row,
@@ -149,7 +150,7 @@ def _messages() -> Iterator[tuple[str, Draft]]:
 def _found() -> Draft:
     by = (DecidedBy("Ade", _USER),)
     past = PastDecision("CLR-1-001", _AT, "deployer", "answered", "Start?", "Yes", None, by)
-    return listing("Decisions", page_of([decision_row(past, _LINK)], 1, 5), query="find start")
+    return listing("Decisions", page_of([decision_row(past_row(past), _LINK)], 1, 5), query="find start")
 
 
 def _views() -> Iterator[tuple[str, View]]:

@@ -14,7 +14,16 @@ from bot.views import forms, notices
 from bot.views.blockkit import Draft
 from bot.views.card import card, plain_card
 from bot.views.home import home
-from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, which_question
+from bot.views.lists import (
+    Offer,
+    choice_of,
+    decision_row,
+    listing,
+    past_row,
+    rollup,
+    rollup_modal,
+    which_question,
+)
 from bot.views.lists import row as list_row
 from bot.views.page import PageContent, PageItem, outside_words, page_card
 from bot.views.render import Message, Renderer
@@ -189,4 +198,4 @@ def notice_drafts(said: str) -> Iterator[Draft]:
     yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
     yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
     past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
-    yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
+    yield listing("Decisions", page_of([decision_row(past_row(past))], 1, 1), query="x")
