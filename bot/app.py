@@ -30,8 +30,7 @@ from bot.api import Process
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.keys import is_vouched_for
-from bot.decisions.log import DecisionLog
+from bot.decisions.log import DecisionLog, is_vouched_for
 from bot.decisions.proof import prove
 from bot.delivery.build import DeliveryParts, resume_when_back
 from bot.delivery.build import build as build_shown

@@ -29,7 +29,7 @@ _FIX = "update or remove it, or take its table out of the file"
 
 def followers_of(base: Base) -> tuple[list[Consumer], dict[str, str]]:
     """Returns the consumers of changes that integrations have, and why some integrations cannot be used, by name."""
-    made, broken = list[Consumer](), dict(base.settings.broken_integrations)
+    made, broken = list[Consumer](), _broken(base.settings)
     for name, settings in base.settings.integrations.items():
         if (follows := integrations.load(name).follows) is None:
             continue
@@ -51,12 +51,23 @@ def followers_of(base: Base) -> tuple[list[Consumer], dict[str, str]]:
     return made, broken
 
 
+def _broken(settings: Settings) -> dict[str, str]:
+    """Returns why integrations cannot be loaded, those that need no table as well, by name."""
+    found = dict(settings.broken_integrations)
+    for name in integrations.DEFAULT_ON:
+        try:
+            integrations.load(name)
+        except Exception as error:  # noqa: BLE001 - it may be anything, and nothing else may fail with it
+            found[name] = f"cannot be loaded ({type(error).__name__}: {error})"
+    return found
+
+
 def _used(configured: Iterable[str]) -> Iterator[Integration]:
     """Yields the integrations that are on, by their tables or without one."""
     for name in dict.fromkeys((*integrations.DEFAULT_ON, *configured)):
         try:
             yield integrations.load(name)
-        except Exception:  # noqa: BLE001 - others wrote it; `broken_integrations` tells of those with a table
+        except Exception:  # noqa: BLE001 - as above
             _log.exception("an integration cannot be loaded", integration=name)
 
 
@@ -133,7 +144,7 @@ async def keep(name: str, job: Job, clock: Clock) -> None:
 
 async def check_integrations(settings: Settings) -> AsyncIterator[CheckResult]:
     """Runs the integrations' own checks."""
-    for name, why in settings.broken_integrations.items():
+    for name, why in _broken(settings).items():
         yield wrong(name, why, _FIX)
     for name, table in settings.integrations.items():
         if (check := integrations.load(name).check) is None:

@@ -22,7 +22,6 @@ from bot.cli.records import exact
 from bot.cli.running import database_url
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
-from bot.decisions.keys import NotStartedYet, announce
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
@@ -103,12 +102,12 @@ def rotate_key(out: Output, config: Path | None) -> None:
     old.load()
     try:
         with nullcontext() if place.variable else place.drafted(pem) as draft:
-            work = partial(announce, signing=old, jwk=jwk, now=now)
+            work = partial(log.announce_key, signing=old, jwk=jwk, now=now)
             changed(settings.storage.path, database_url(settings), work)
             if draft is not None:
                 draft.replace(place.file)
                 sync(place.file.parent)
-    except NotStartedYet as error:
+    except log.NotStartedYet as error:
         raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"{place}: {reason(error)}. The old key stays.") from None

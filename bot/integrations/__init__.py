@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 GROUP = "clarify.integrations"
@@ -25,9 +26,9 @@ OURS = {
 """The modules of our own, by name."""
 TABLES = ("digest", "github", "webhooks")
 """Those that have a table of their own."""
-DEFAULT_ON = ("agentstatus", "digest")
-"""Those that do something without a table."""
-SHELL = {"digest": "bot.integrations.digest.cli"}
+DEFAULT_ON = tuple(name for name in ("agentstatus", "digest") if find_spec(f"{__name__}.{name}") is not None)
+"""Those that do something without a table, unless their folder was deleted."""
+SHELL = {name: f"{__name__}.{name}.cli" for name in ("digest",) if name in DEFAULT_ON}
 """The modules with commands of the shell, by word. `clarify --help` reads them: they import nothing that takes time."""
 ON_CALL = {"ical_env": "ical", "pagerduty": "pagerduty"}
 """Those that say who is on call, by their key in `[[on_call]]`. That of others is their name."""

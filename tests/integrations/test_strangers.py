@@ -12,6 +12,7 @@ from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
 from bot.intake.channels import needed_channels
+from bot.integrated import check_integrations
 from tests.kit.world import said
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
@@ -159,6 +160,19 @@ async def test_stranger_that_cannot_be_loaded_leaves_the_backup_to_be_paged(stag
     async with stage.bot(text):
         _, page = await asked_and_paged(stage, FOLAKE)
         assert "backup" in said(page)
+
+
+async def test_one_of_ours_that_cannot_be_loaded_is_told_and_stops_nothing(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(integrations.OURS, "digest", "bot.integrations.digest.nowhere")
+    found = [each async for each in check_integrations(stage._settings(stage.config(step("0m", "dm"))))]
+    assert [(each.subject, each.text.partition(":")[0]) for each in found] == [
+        ("digest", "cannot be loaded (ModuleNotFoundError")
+    ]
+    async with stage.bot(stage.config(step("0m", "dm"))) as bot:
+        assert "Unknown command “digest”" in words(await command(stage, "digest"))
+        assert bot.broken.keys() == {"digest"}
 
 
 async def test_file_names_a_pager_that_is_not_installed(stage: Night) -> None:
