@@ -126,3 +126,10 @@ def test_digest_counts_approvals(prompt: Prompt) -> None:
     assert {"Approvals approved\t1", "Approvals expired\t1", "Approvals edited\t0"} <= set(lines)
     assert "Time to decide, high risk, median\t3600.000 s" in lines
     assert "By person: user:bea\t1 approved" in lines
+
+
+@pytest.mark.parametrize("words", [["soon"], ["--since=-1d"], ["7d", "--since=2d"]])
+def test_digest_of_what_is_no_span(prompt: Prompt, words: list[str]) -> None:
+    done = prompt("digest", *words)
+    assert (done.code, done.out) == (2, "")
+    assert "BAD_INPUT" in done.err

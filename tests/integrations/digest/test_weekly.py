@@ -15,6 +15,7 @@ from bot.app import Bot
 from bot.integrations.digest.settings import DigestSettings
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.pagers import Night, night
+from tests.unit.bot.settings.parsing import problems
 from workspace.seed import ADE, BOT_USER, EVA, FALLBACK, FOLAKE, GIO
 from workspace.state import Channel, Message
 
@@ -86,6 +87,7 @@ async def test_channel_gets_what_all_in_it_may_see_once_a_week(stage: Night) -> 
         assert digests(stage) == []
         await stage.later(bot, minutes=31)
         told = said(await posted(stage, 1))
+        assert await bot.messages.get("digest:2026-W48") is not None, "the next release knows it by this key"
         assert "The week to Monday, 23 November 2026" in told
         assert "*Asked*: 2 (" in told
         assert re.search(r"open-\*: [\d.]+ seconds, 1 asked, 1 answer\n", told)
@@ -187,3 +189,17 @@ def test_digest_is_due_by_the_wall_clock(every: str, zone: str, now: str, due: s
     found = settings.last_due(datetime.fromisoformat(now))
     assert found.astimezone(UTC) == datetime.fromisoformat(due)
     assert settings.last_due(found.astimezone(UTC)) == found, "its week stays the same"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('[digest]\nevery = "Mon 09:00"', "clarify.toml:1: digest.channel: required"),
+        ('[digest]\nchannel = "general"', 'clarify.toml:2: digest.channel: "general" is not a channel ID'),
+        ('[digest]\nchannel = "C1"\nevery = "Monday 9:00"', 'clarify.toml:3: digest.every: expected a day and a time, such as "Mon 09:00"'),
+        ('[digest]\nchannel = "C1"\nevery = "Mon 24:00"', "digest.every: expected a day and a time"),
+        ('[digest]\nchannel = "C1"\ntimezone = "Mars/Base"', 'clarify.toml:3: digest.timezone: unknown time zone "Mars/Base"'),
+    ],
+)  # fmt: skip
+def test_table_that_is_wrong_is_refused(source: str, expected: str) -> None:
+    assert [line for line in problems(source) if expected in line], problems(source)
