@@ -341,7 +341,7 @@ class Bot:
             mode=settings.ledger.mode,
             clock=clock,
         )
-        self.watchers = Watchers(settings.integrations, process)
+        self.watchers = Watchers(settings.integrations, process, self.feed.failed)
         self.dispatcher = Dispatcher(
             responders=responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent),
             router=base.router,
@@ -592,8 +592,9 @@ class Bot:
         yield "watchers", self.watchers.run()
         if self.feed.is_needed:
             yield "changes", self.feed.run()
-        for name, job in jobs_of(self.base.settings.integrations, self.slack.commands.host):
-            yield name, keep(name, job, self.base.clock)
+        failed = self.feed.failed
+        for name, job in jobs_of(self.base.settings.integrations, self.slack.commands.host, failed):
+            yield name, keep(name, job, self.base.clock, failed)
         yield "monitor", self._run_monitor()
 
     async def until(self, stop: asyncio.Event) -> None:

@@ -165,7 +165,7 @@ class Feed:
             await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
 
     def failed(self, consumer: str, what: str, error: Exception) -> None:
-        """Logs a defect of a consumer, and has it told for a day."""
+        """Logs a defect of a consumer, or of another part of an integration, and has it told for a day."""
         _log.error("a consumer of changes failed", consumer=consumer, what=what, exc_info=error)
         self._failed[consumer] = f"{what} ({type(error).__name__})", self.clock.now()
 
@@ -179,7 +179,7 @@ class Feed:
 
     async def trouble(self) -> str | None:
         """Returns which consumers failed lately, or passed something that they could not take; None: none did."""
-        if not self.is_needed:
+        if not (self.is_needed or self._failed):
             return None
         since = self.clock.now() - _TOLD
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,10 +16,12 @@ from bot.base import Base
 from bot.checks import CheckResult, wrong
 from bot.commands.grammar import SlackCommand
 from bot.commands.slackhost import SlackHost
+from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer
 from bot.mailing import Follower, Host, Mailer
 from bot.settings.model import Settings
 from core.clock import Clock
+from core.errors import ClarifyError
 from core.summary import Seen
 
 _log = structlog.get_logger("clarify.integrations")
@@ -76,24 +78,41 @@ def commands_of(configured: Iterable[str]) -> dict[str, SlackCommand]:
     return {command.word: command for each in _used(configured) for command in each.commands}
 
 
-class Watchers:
-    """What integrations have that watches clarifications, as one. What one of them raises is logged, and stops nothing else."""
+Failed = Callable[[str, str, Exception], None]
+"""Is told of a defect: the integration's name, what failed, and how."""
 
-    def __init__(self, configured: Iterable[str], process: Process) -> None:
+
+def log_failure(name: str, what: str, error: Exception) -> None:
+    _log.error("an integration failed", integration=name, what=what, exc_info=error)
+
+
+@contextmanager
+def _guarded(name: str, what: str, failed: Failed) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - others wrote it
+        failed(name, what, error)
+
+
+class Watchers:
+    """What integrations have that watches clarifications, as one. What one of them raises stops nothing else."""
+
+    def __init__(self, configured: Iterable[str], process: Process, failed: Failed = log_failure) -> None:
+        self._guarded = partial(_guarded, what="it watches no more, or missed a change", failed=failed)
         self._made: dict[str, Watcher] = {}
         for each in _used(configured):
             if (watches := each.watches) is not None:
-                with _logged(each.name):
+                with self._guarded(each.name):
                     self._made[each.name] = watches(process)
 
     def record_changed(self, record: Seen) -> None:
         for name, each in self._made.items():
-            with _logged(name):
+            with self._guarded(name):
                 each.record_changed(record)
 
     def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
         for name, each in self._made.items():
-            with _logged(name):
+            with self._guarded(name):
                 each.working(record, begun)
 
     async def run(self) -> None:
@@ -104,41 +123,33 @@ class Watchers:
             await asyncio.Event().wait()
 
     async def _run(self, name: str, watcher: Watcher) -> None:
-        with _logged(name):
+        with self._guarded(name):
             await watcher.run()
 
     async def close(self) -> None:
         for name, each in self._made.items():
-            with _logged(name):
+            with self._guarded(name):
                 await each.close()
 
 
-@contextmanager
-def _logged(name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception:  # noqa: BLE001 - others wrote it
-        _log.exception("an integration failed", integration=name)
-
-
-def jobs_of(configured: Mapping[str, Any], host: SlackHost) -> Iterator[tuple[str, Job]]:
+def jobs_of(configured: Mapping[str, Any], host: SlackHost, failed: Failed) -> Iterator[tuple[str, Job]]:
     """Yields what integrations do at certain times, with their names."""
     for each in _used(configured):
-        if each.job is None or each.name not in configured:
-            continue
-        with _logged(each.name):
-            yield each.name, each.job(host, configured[each.name])
+        if each.job is not None and each.name in configured:
+            with _guarded(each.name, "its job cannot be started", failed):
+                yield each.name, each.job(host, configured[each.name])
 
 
-async def keep(name: str, job: Job, clock: Clock) -> None:
+async def keep(name: str, job: Job, clock: Clock, failed: Failed) -> None:
     """Does a job when it is due, until cancelled; after a failure, again in a minute."""
     while True:
-        try:
-            due = await job(clock.now())
-            wait = min((due - clock.now()).total_seconds(), _LONGEST_SLEEP)
-        except Exception as error:  # noqa: BLE001 - others wrote it
-            _log.warning("an integration's job is delayed", integration=name, error=type(error).__name__)
-            wait = _RETRY
+        wait = _RETRY
+        with _guarded(name, "its job failed", failed):
+            try:
+                due = await job(clock.now())
+                wait = min((due - clock.now()).total_seconds(), _LONGEST_SLEEP)
+            except (StorageUnavailable, SlackError, ClarifyError) as error:
+                _log.warning("an integration's job is delayed", integration=name, reason=str(error))
         await clock.sleep(wait)
 
 

@@ -20,6 +20,7 @@ from tests.scenario.typist import command, words
 from workspace.seed import ADE, FALLBACK, FOLAKE
 
 MODULE = """
+import asyncio
 from datetime import timedelta
 
 from bot.api import (
@@ -58,7 +59,7 @@ class Defective:
         raise RuntimeError("a defect")
 
     async def run(self):
-        raise RuntimeError("a defect")
+        await asyncio.Event().wait()
 
     async def close(self):
         raise RuntimeError("a defect")
@@ -142,6 +143,8 @@ async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fail
     text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
     assert needed_channels(stage._settings(text))[FALLBACK][-1] == "night.channel"
     async with stage.bot(text) as bot:
+        await stage.until(lambda: sys.modules["clarify_night"].CALLS)
+        assert "night: its job failed (RuntimeError)" in str(await bot.feed.trouble())
         assert "You asked for SOME SLEEP." in words(await command(stage, "night some sleep"))
         assert "Did you mean “/clarify night”?" in words(await command(stage, "nihgt"))
         await stage.emit(timeout_seconds=600_000)
@@ -150,6 +153,7 @@ async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fail
         for _ in range(3):
             await stage.later(bot, minutes=4)
             await stage.message("Good night", FALLBACK)
+        assert "night: it watches no more, or missed a change (RuntimeError)" in str(await bot.feed.trouble())
     assert len([m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)]) == 1
 
 
