@@ -6,10 +6,9 @@ builds one from nothing. What it raises is logged and told by `clarify check` an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 from bot.checks import CheckResult, right, warning, wrong
@@ -37,6 +36,7 @@ from bot.posting import signature
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
+    Configuration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -86,6 +86,7 @@ __all__ = [
     "ChannelId",
     "CheckResult",
     "Column",
+    "Configuration",
     "Consumer",
     "Context",
     "Delivered",
@@ -101,6 +102,7 @@ __all__ = [
     "HttpUrl",
     "Integration",
     "Job",
+    "Known",
     "Message",
     "Name",
     "OnCall",
@@ -112,7 +114,6 @@ __all__ = [
     "Paging",
     "Person",
     "Post",
-    "Process",
     "RecordChange",
     "Report",
     "RetryLater",
@@ -208,22 +209,8 @@ leader, or a failure: so it looks at what it did before. With replicas, the lead
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Process:
-    """What a `Watcher` gets of its process, which is the bot or a command of the shell.
-
-    Args:
-        known: returns all open clarifications; call it in a thread.
-        roles_of_people: the roles that people answer for.
-        folder: where files for other programs are; may be missing.
-        mode: of such files.
-    """
-
-    known: Callable[[], Iterable[Seen]]
-    roles_of_people: Collection[str]
-    folder: Path
-    mode: int
-    clock: Clock
+Known = Callable[[], Iterable[Seen]]
+"""Returns all open clarifications; call it in a thread."""
 
 
 class Watcher(Protocol):
@@ -280,7 +267,7 @@ class Integration:
         commands: its commands in Slack.
         job: makes what it does at certain times, from the bot in Slack and the settings.
         channels: returns the channels that its settings name, by key: the bot has to be in them.
-        watches: makes what keeps something in step with the clarifications.
+        watches: makes what keeps something in step with the clarifications, from the whole file.
     """
 
     name: str
@@ -293,4 +280,4 @@ class Integration:
     commands: Sequence[SlackCommand] = ()
     job: Callable[[SlackHost, Any], Job] | None = None
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
-    watches: Callable[[Process], Watcher] | None = None
+    watches: Callable[[Configuration, Known, Clock], Watcher] | None = None

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from bot import home
-from bot.api import Process
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
@@ -334,14 +333,7 @@ class Bot:
         )
         beat, every = settings.heartbeat_url, settings.monitor.heartbeat_every
         self.heartbeat = Heartbeat(beat, every, clock, self._is_well) if beat is not None else None
-        process = Process(
-            known=lambda: base.index,
-            roles_of_people=settings.roles_of_people,
-            folder=settings.state_folder,
-            mode=settings.ledger.mode,
-            clock=clock,
-        )
-        self.watchers = Watchers(settings.integrations, process, self.feed.failed)
+        self.watchers = Watchers(settings, lambda: base.index, clock, self.feed.failed)
         self.dispatcher = Dispatcher(
             responders=responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent),
             router=base.router,

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from bot import integrations
-from bot.api import Integration, Job, Process, Watcher
+from bot.api import Integration, Job, Known, Watcher
 from bot.base import Base
 from bot.checks import CheckResult, wrong
 from bot.commands.grammar import SlackCommand
@@ -19,7 +19,7 @@ from bot.commands.slackhost import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer
 from bot.mailing import Follower, Host, Mailer
-from bot.settings.model import Settings
+from bot.settings.model import Configuration, Settings
 from core.clock import Clock
 from core.errors import ClarifyError
 from core.summary import Seen
@@ -97,13 +97,15 @@ def _guarded(name: str, what: str, failed: Failed) -> Iterator[None]:
 class Watchers:
     """What integrations have that watches clarifications, as one. What one of them raises stops nothing else."""
 
-    def __init__(self, configured: Iterable[str], process: Process, failed: Failed = log_failure) -> None:
+    def __init__(
+        self, configuration: Configuration, known: Known, clock: Clock, failed: Failed = log_failure
+    ) -> None:
         self._guarded = partial(_guarded, what="it watches no more, or missed a change", failed=failed)
         self._made: dict[str, Watcher] = {}
-        for each in _used(configured):
+        for each in _used(configuration.integrations if isinstance(configuration, Settings) else ()):
             if (watches := each.watches) is not None:
                 with self._guarded(each.name):
-                    self._made[each.name] = watches(process)
+                    self._made[each.name] = watches(configuration, known, clock)
 
     def record_changed(self, record: Seen) -> None:
         for name, each in self._made.items():

@@ -97,17 +97,9 @@ class Shell:
 
     @cached_property
     def watchers(self) -> Watchers:
-        from bot.api import Process  # noqa: PLC0415 - most commands need nothing of it
-        from bot.integrated import Watchers  # noqa: PLC0415 - as above
+        from bot.integrated import Watchers  # noqa: PLC0415 - most commands need nothing of it
 
-        process = Process(
-            known=_open_ones(self.ledger),
-            roles_of_people=self.settings.roles_of_people,
-            folder=self.settings.state_folder,
-            mode=self.settings.ledger.mode,
-            clock=self.clock,
-        )
-        return Watchers((), process)
+        return Watchers(self.settings, _open_ones(self.ledger), self.clock)
 
     @property
     def database_url(self) -> str | None:

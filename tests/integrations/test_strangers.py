@@ -88,7 +88,7 @@ integration = Integration(
     commands=(SlackCommand(word="night", form="night [x]", meaning="x", help="x", read=str.upper, reply=reply),),
     job=poem,
     channels=lambda settings: {"channel": settings.channel},
-    watches=lambda process: Defective(),
+    watches=lambda file, known, clock: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
     ),

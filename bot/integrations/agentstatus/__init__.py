@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from bot.api import Integration, Process
+from bot.api import Configuration, Integration, Known
 from bot.integrations.agentstatus.status import StatusFile
+from core.clock import Clock
 
 
-def _watcher(process: Process) -> StatusFile:
-    return StatusFile(
-        process.folder / "agent-status.json",
-        process.known,
-        process.roles_of_people,
-        process.clock,
-        mode=process.mode,
-    )
+def _watcher(file: Configuration, known: Known, clock: Clock) -> StatusFile:
+    path = file.state_folder / "agent-status.json"
+    return StatusFile(path, known, file.roles_of_people, clock, mode=file.ledger.mode)
 
 
 integration = Integration(name="agentstatus", watches=_watcher)
