@@ -14,7 +14,7 @@ from bot import integrations
 from bot.api import Integration, Job, Known, Watcher
 from bot.base import Base
 from bot.checks import CheckResult, wrong
-from bot.commands.grammar import SlackCommand
+from bot.commands.grammar import VERBS, SlackCommand
 from bot.commands.slackhost import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer
@@ -74,8 +74,9 @@ def _used(configured: Iterable[str]) -> Iterator[Integration]:
 
 
 def commands_of(configured: Iterable[str]) -> dict[str, SlackCommand]:
-    """Returns the commands that integrations add to `/clarify`, by their words."""
-    return {command.word: command for each in _used(configured) for command in each.commands}
+    """Returns the commands that integrations add to `/clarify`, by their words. Those of the bot itself stay its own."""
+    added = {command.word: command for each in _used(configured) for command in each.commands}
+    return {word: command for word, command in added.items() if word not in VERBS}
 
 
 Failed = Callable[[str, str, Exception], None]

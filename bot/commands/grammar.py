@@ -115,7 +115,7 @@ class SlackCommand:
     """A command of an integration: for `/clarify`, mentions and direct messages.
 
     Args:
-        word: what people type first, such as `digest`.
+        word: what people type first, in lower-case letters, such as `digest`: none that could be an answer.
         form: the same with what may follow, for the list of commands: `digest [7d]`.
         meaning: what it does, for that list.
         help: explains it, with an example.

@@ -85,7 +85,10 @@ class Bell:
 integration = Integration(
     name="night",
     settings=NightSettings,
-    commands=(SlackCommand(word="night", form="night [x]", meaning="x", help="x", read=str.upper, reply=reply),),
+    commands=[
+        SlackCommand(word=word, form=word, meaning="x", help="x", read=str.upper, reply=reply)
+        for word in ("night", "stale")
+    ],
     job=poem,
     channels=lambda settings: {"channel": settings.channel},
     watches=lambda file, known, clock: Defective(),
@@ -146,6 +149,7 @@ async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fail
         await stage.until(lambda: sys.modules["clarify_night"].CALLS)
         assert "night: its job failed (RuntimeError)" in str(await bot.feed.trouble())
         assert "You asked for SOME SLEEP." in words(await command(stage, "night some sleep"))
+        assert "No overdue questions" in words(await command(stage, "stale")), "the bot's own word"
         assert "Did you mean “/clarify night”?" in words(await command(stage, "nihgt"))
         await stage.emit(timeout_seconds=600_000)
         await stage.card("Shall I go on?")
