@@ -585,7 +585,8 @@ class Bot:
         if self.feed.is_needed:
             yield "changes", self.feed.run()
         failed = self.feed.failed
-        for name, job in jobs_of(self.base.settings.integrations, self.slack.commands.host, failed):
+        jobs = jobs_of(self.base.settings.integrations, self.slack.commands.host, failed)
+        for name, job in jobs.items():
             yield name, keep(name, job, self.base.clock, failed)
         yield "monitor", self._run_monitor()
 

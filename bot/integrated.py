@@ -25,7 +25,8 @@ from core.errors import ClarifyError
 from core.summary import Seen
 
 _log = structlog.get_logger("clarify.integrations")
-_LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; short, since the wall clock may be set meanwhile
+# Seconds: the longest is short, since the wall clock may be set meanwhile.
+_SHORTEST_SLEEP, _LONGEST_SLEEP, _RETRY = 1.0, 600.0, 60.0
 _FIX = "update or remove it, or take its table out of the file"
 
 
@@ -135,12 +136,14 @@ class Watchers:
                 await each.close()
 
 
-def jobs_of(configured: Mapping[str, Any], host: SlackHost, failed: Failed) -> Iterator[tuple[str, Job]]:
-    """Yields what integrations do at certain times, with their names."""
+def jobs_of(configured: Mapping[str, Any], host: SlackHost, failed: Failed) -> dict[str, Job]:
+    """Returns what integrations do at certain times, by their names."""
+    made: dict[str, Job] = {}
     for each in _used(configured):
         if each.job is not None and each.name in configured:
             with _guarded(each.name, "its job cannot be started", failed):
-                yield each.name, each.job(host, configured[each.name])
+                made[each.name] = each.job(host, configured[each.name])
+    return made
 
 
 async def keep(name: str, job: Job, clock: Clock, failed: Failed) -> None:
@@ -150,7 +153,7 @@ async def keep(name: str, job: Job, clock: Clock, failed: Failed) -> None:
         with _guarded(name, "its job failed", failed):
             try:
                 due = await job(clock.now())
-                wait = min((due - clock.now()).total_seconds(), _LONGEST_SLEEP)
+                wait = min(max(_SHORTEST_SLEEP, (due - clock.now()).total_seconds()), _LONGEST_SLEEP)
             except (StorageUnavailable, SlackError, ClarifyError) as error:
                 _log.warning("an integration's job is delayed", integration=name, reason=str(error))
         await clock.sleep(wait)
