@@ -6,11 +6,14 @@ builds one from nothing. What it raises is logged and told by `clarify check` an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from bot.checks import CheckResult, right, warning, wrong
+from bot.commands.grammar import SlackCommand
+from bot.commands.slackhost import Sight, SlackHost
 from bot.feed import Consumer
 from bot.http import (
     ANSWER_TIMEOUT,
@@ -28,9 +31,12 @@ from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.people.access import Person
 from bot.posting import signature
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
+    ChannelId,
+    Configuration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -39,13 +45,33 @@ from bot.settings.model import (
     is_loopback,
     is_web_address,
     keep_token_private,
+    time_zone,
     url_host,
 )
 from bot.storage.changes import RecordChange
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
-from bot.views.inert import clip, line, plain, size
+from bot.views.blockkit import Context, Draft, Header, Section, Words, code, fixed, plain_words
+from bot.views.blockkit import Part as Block
+from bot.views.inert import (
+    as_name,
+    clip,
+    escaped_line,
+    is_user,
+    line,
+    mention,
+    named,
+    plain,
+    size,
+    split_live,
+)
+from bot.views.numerals import in_words
+from bot.views.tables import Cell, Column, Table
+from core.clarification import Clarification
+from core.clock import Clock
+from core.ledger import Ledger
 from core.records import Subject
+from core.summary import Seen
 
 __all__ = [
     "AHEAD",
@@ -55,18 +81,28 @@ __all__ = [
     "NOT_SENT",
     "Acting",
     "Backoff",
+    "Block",
+    "Cell",
+    "ChannelId",
     "CheckResult",
+    "Column",
+    "Configuration",
     "Consumer",
+    "Context",
     "Delivered",
+    "Draft",
     "EnvironmentName",
     "EventFollower",
     "Follower",
     "GivenUp",
+    "Header",
     "Host",
     "HttpAnswer",
     "HttpClient",
     "HttpUrl",
     "Integration",
+    "Job",
+    "Known",
     "Message",
     "Name",
     "OnCall",
@@ -76,34 +112,54 @@ __all__ = [
     "OutsidePager",
     "PagerText",
     "Paging",
+    "Person",
     "Post",
     "RecordChange",
+    "Report",
     "RetryLater",
     "Secrets",
+    "Section",
     "SettingsTable",
+    "ShellHost",
     "Shift",
+    "Sight",
+    "SlackCommand",
+    "SlackHost",
     "SourceError",
     "Store",
     "Subject",
+    "Table",
     "Timetable",
     "Tx",
     "WebAddress",
+    "Words",
+    "as_name",
     "clean",
     "clip",
+    "code",
+    "escaped_line",
+    "fixed",
     "in_own_thread",
+    "in_words",
     "is_loopback",
+    "is_user",
     "is_web_address",
     "json_body",
     "keep_token_private",
     "line",
+    "mention",
+    "named",
     "outcome_of",
     "plain",
+    "plain_words",
     "read_environment",
     "retry_after",
     "right",
     "signature",
     "signing_key",
     "size",
+    "split_live",
+    "time_zone",
     "url_host",
     "warning",
     "whole",
@@ -147,6 +203,52 @@ class Paging:
     pager: Callable[[str], OutsidePager]
 
 
+Job = Callable[[datetime], Awaitable[datetime]]
+"""Does what is due at a time, and returns when to call it again. The bot calls it sooner too, after a start, a change of the
+leader, or a failure: so it looks at what it did before. With replicas, the leader alone calls it.
+"""
+
+
+Known = Callable[[], Iterable[Seen]]
+"""Returns all open clarifications; call it in a thread."""
+
+
+class Watcher(Protocol):
+    """Keeps something in step with the clarifications: what it did is there to be read, so it remembers nothing between runs.
+    The bot that leads runs it; so does a command of the shell that changes what agents ask each other while no bot runs.
+    """
+
+    def record_changed(self, record: Seen) -> None:
+        """Notes that a clarification changed."""
+
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+        """Notes that a responder began work on a clarification's round, or ended it."""
+
+    async def run(self) -> None:
+        """Does what is owed at once and after each change, until cancelled."""
+
+    async def close(self) -> None:
+        """Does what is still owed, once: the process ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellHost:
+    """What a command of the shell gets: the clarifications, and the name of the route of each (empty: there are no routes)."""
+
+    ledger: Ledger
+    clock: Clock
+    route: Callable[[Clarification], str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command of the shell shows: `data` with --json, else `parts`. `unreadable`: clarifications that are left out."""
+
+    data: object
+    parts: Sequence[Table | Cell | str]
+    unreadable: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Integration:
     """One integration. Only `name` is required; leave out what it does not do.
@@ -162,6 +264,10 @@ class Integration:
         keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
         on_call: says who is on call.
         paging: pages people outside Slack.
+        commands: its commands in Slack.
+        job: makes what it does at certain times, from the bot in Slack and the settings.
+        channels: returns the channels that its settings name, by key: the bot has to be in them.
+        watches: makes what keeps something in step with the clarifications, from the whole file.
     """
 
     name: str
@@ -171,3 +277,7 @@ class Integration:
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
     on_call: OnCall | None = None
     paging: Paging | None = None
+    commands: Sequence[SlackCommand] = ()
+    job: Callable[[SlackHost, Any], Job] | None = None
+    channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
+    watches: Callable[[Configuration, Known, Clock], Watcher] | None = None

@@ -27,7 +27,7 @@ from bot import home
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.log import DecisionLog
+from bot.decisions.log import DecisionLog, is_vouched_for
 from bot.decisions.proof import prove
 from bot.delivery.build import DeliveryParts, resume_when_back
 from bot.delivery.build import build as build_shown
@@ -37,7 +37,7 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.integrated import followers_of
+from bot.integrated import Watchers, commands_of, followers_of, jobs_of, keep
 from bot.integrations.ledgerfiles.bridge import Bridge
 from bot.integrations.ledgerfiles.intake import take_in
 from bot.integrity import Integrity
@@ -62,7 +62,6 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock
@@ -282,6 +281,7 @@ class Bot:
             replicas=self.replicas.others,
             look_at=told.channels.look_at,
             app_removed=self._app_removed,
+            added=commands_of(settings.integrations),
         )
         self.integrity = Integrity(base, told, ledger, signing, self.slack.app.later)
         self.startup = Startup(
@@ -303,20 +303,14 @@ class Bot:
         )
         beat, every = settings.heartbeat_url, settings.monitor.heartbeat_every
         self.heartbeat = Heartbeat(beat, every, clock, self._is_well) if beat is not None else None
-        self.agent_status = StatusFile(
-            settings.status_file,
-            lambda: base.index,
-            settings.roles_of_people,
-            clock,
-            mode=settings.ledger.mode,
-        )
+        self.watchers = Watchers(settings, lambda: base.index, clock, self.feed.failed)
         self.dispatcher = Dispatcher(
             responders=responders_of(settings.responders, settings.by_variable, settings.folder),
             router=base.router,
             ledger=ledger,
             clock=clock,
             scopes=base.scopes,
-            working=self.agent_status.working,
+            working=self.watchers.working,
         )
         self.upkeep = Upkeep(
             store=store,
@@ -329,7 +323,7 @@ class Bot:
         # The life of this process.
         self._followers = (
             self.dispatcher,
-            self.agent_status,
+            self.watchers,
             self.monitoring,
             shown.delivery,
             shown.nudges,
@@ -495,10 +489,12 @@ class Bot:
         yield "retention", self.upkeep.run()
         yield "erasing", self.shown.erasing.run()
         yield "responders", self.dispatcher.run()
-        yield "agent status", self.agent_status.run()
+        yield "watchers", self.watchers.run()
         yield "changes", self.feed.run()
-        if self.slack.commands.weekly_digest is not None:
-            yield "weekly digest", self.slack.commands.weekly_digest.run()
+        failed = self.feed.failed
+        jobs = jobs_of(self.base.settings.integrations, self.slack.commands.host, failed)
+        for name, job in jobs.items():
+            yield name, keep(name, job, self.base.clock, failed)
         yield "monitor", self.startup.run()
 
     async def until(self, stop: asyncio.Event) -> None:
@@ -535,8 +531,7 @@ class Bot:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.base.router.write_refusals()
-        await self.agent_status.settle()
-        self.agent_status.close()
+        await self.watchers.close()
         await self.told.intake.close()
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()

@@ -164,7 +164,7 @@ class Feed:
             await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
 
     def failed(self, consumer: str, what: str, error: Exception) -> None:
-        """Logs a defect of a consumer, and has it told for a day."""
+        """Logs a defect of a consumer, or of another part of an integration, and has it told for a day."""
         _log.error("a consumer of changes failed", consumer=consumer, what=what, exc_info=error)
         self._failed[consumer] = f"{what} ({type(error).__name__})", self.clock.now()
 

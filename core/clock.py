@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+from core.errors import BadInput
+
 _T = TypeVar("_T")
 _SHORTEST_SLEEP = 0.001  # a shorter sleep could return at the same clock reading, again and again
 _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -27,6 +29,7 @@ _LIKE_A_SPAN = re.compile(
     re.IGNORECASE,
 )
 _DAY = timedelta(days=1)
+_FIRST = datetime.min.replace(tzinfo=UTC)
 _UNIT_NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -212,6 +215,20 @@ def span_of(text: str) -> timedelta | None:
     for amount, unit in _EACH_SPAN.findall(text):
         total += timedelta(**{_SPAN_UNITS[unit[0].lower()]: int(amount)})
     return total or None
+
+
+def span_before(text: str, now: datetime) -> tuple[datetime | None, timedelta]:
+    """Returns when a span such as `7d` that ends now began (None: before any possible time), and its length.
+
+    Raises:
+        BadInput: not a time span.
+    """
+    try:
+        if (length := span_of(text)) is not None:
+            return now - length if length < now - _FIRST else None, length
+    except OverflowError:
+        pass  # too long for a datetime
+    raise BadInput(f"{text[:40]!r} is not a time span, such as 90m, 24h, 7d or 2w.")
 
 
 def is_like_span(text: str) -> bool:

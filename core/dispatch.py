@@ -131,7 +131,7 @@ class Dispatcher:
         responders: by role, in any spelling.
         ledger: read before each attempt, so that a late `record_changed` does no harm.
         scopes: questions by other implementations are held back if no workflow allows them; None: not checked.
-        working: called when a responder begins (True) and ends (False) work on a clarification.
+        working: called when a responder begins (True) and ends (False) work on a clarification. It must not raise.
         at_once: the most responders of one role at a time.
     """
 
@@ -203,7 +203,7 @@ class Dispatcher:
         clarification = job.record.id
         del self._jobs[clarification]
         if job.begun:
-            self._report_working(job, begun=False)
+            self._working(job.record, False)  # noqa: FBT003 - a callback
         waiting = self._waiting.get(clarification)
         if waiting is None:
             return
@@ -269,7 +269,7 @@ class Dispatcher:
             inquiry = Inquiry(record, attempt, hint)
             if not job.begun:
                 job.begun = True
-                self._report_working(job, begun=True)
+                self._working(job.record, True)  # noqa: FBT003 - a callback
             return await _asked(self._responders[role], inquiry)
 
     async def _answer(self, job: _Job, text: str) -> None:
@@ -327,12 +327,6 @@ class Dispatcher:
             if job.stopped:
                 raise _NoLongerNeeded
             await self._clock.sleep(backoff(failures, first=_PAUSE, longest=_LONGEST_PAUSE))
-
-    def _report_working(self, job: _Job, *, begun: bool) -> None:
-        try:
-            self._working(job.record, begun)
-        except Exception:  # noqa: BLE001 - a failing callback must not cost an answer
-            _log.exception("%s: cannot report a responder's work", job.record.id)
 
 
 async def _asked(responder: Responder, inquiry: Inquiry) -> str:

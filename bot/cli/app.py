@@ -13,12 +13,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
+from bot import integrations
 from bot.errors import ClarifyBotError, driver_required
 from core.errors import BadInput, ClarifyError
 
@@ -683,18 +686,21 @@ def ready() -> _Work:
     return boards.ready
 
 
-@_command(_TOGETHER, in_shell=True)
-def digest(
-    span: Annotated[
-        str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Default: 7d.", show_default=False)
-    ] = None,
-    *,
-    since: Annotated[str | None, typer.Option(metavar="SPAN", help="Same as SPAN.")] = None,
-) -> _Work:
-    """Show statistics: how many questions, their outcomes, how fast they were answered and by whom."""
-    from bot.cli import reports
+def _of_integration(read: Callable[..., Any]) -> Callable[..., _Work]:
+    """Makes a command of an integration one of the shell."""
 
-    return lambda shell: reports.digest(shell, span, since)
+    @wraps(read)
+    def command(**typed: Any) -> _Work:
+        from bot.cli import reports
+
+        asked = read(**typed)
+        return lambda shell: reports.of_integration(shell, asked)
+
+    return command
+
+
+for _word, _module in integrations.SHELL.items():
+    _in_shell(_TOGETHER, _word)(_of_integration(getattr(import_module(_module), _word)))
 
 
 @_command(_TOGETHER, in_shell=True)

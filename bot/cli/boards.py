@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bot.cli.lists import each_record
-from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import seen_sessions
 from bot.views import inert
+from bot.views.tables import Cell, Column, Table
 from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso

@@ -49,16 +49,14 @@ async def some(
         )
 
     waiting = shown is not None and shown <= OPEN
-    found, problems = await everywhere(shell, wanted, only, waiting=waiting)
-    await _tell(shell, found, problems, "No matching questions.")
+    await _list(shell, wanted, "No matching questions.", only, waiting=waiting)
 
 
 async def stale(shell: Shell) -> None:
     """List overdue questions: late, reminded or escalated."""
     now = shell.clock.now()
-    found, problems = await everywhere(shell, lambda record: record.is_open)
-    late = [record for record in found if is_late(record, now)]
-    await _tell(shell, late, problems, "Nothing is overdue or escalated.")
+    late = lambda record: record.is_open and is_late(record, now)  # noqa: E731
+    await _list(shell, late, "Nothing is overdue or escalated.")
 
 
 async def mine(shell: Shell, role: str | None) -> None:
@@ -67,13 +65,11 @@ async def mine(shell: Shell, role: str | None) -> None:
     agents = {agent_key(name) for name, each in shell.settings.responders.items() if each.kind != "people"}
 
     def waits(record: Clarification) -> bool:
-        if wanted is not None:
-            return agent_key(record.to) == agent_key(wanted)
-        return record.status == "escalated" or agent_key(record.to) not in agents
+        to = agent_key(record.to)
+        is_theirs = to == agent_key(wanted) if wanted else record.status == "escalated" or to not in agents
+        return record.is_open and is_theirs
 
-    found, problems = await everywhere(shell, lambda record: record.is_open)
-    whom = f"for {wanted}" if wanted is not None else "for you"
-    await _tell(shell, [record for record in found if waits(record)], problems, f"Nothing is waiting {whom}.")
+    await _list(shell, waits, f"Nothing is waiting for {wanted or 'you'}.")
 
 
 async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: bool) -> None:
@@ -104,8 +100,24 @@ def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> lis
     return [record_json(each) | ({"tampered": True} if each.id in tampered else {}) for each in records]
 
 
-async def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
-    # Escalated ones first; closed ones come last.
+async def _list(
+    shell: Shell,
+    wanted: Callable[[Clarification], bool],
+    empty: str,
+    issue: int | None = None,
+    *,
+    waiting: bool = True,
+) -> None:
+    """Shows the records, all or of one issue, that `wanted` accepts: escalated ones first, closed ones last. `waiting`: only
+    those that need something.
+    """
+    records: list[Clarification] = []
+
+    def take(record: Clarification) -> None:
+        if wanted(record):
+            records.append(record)
+
+    problems = await each_record(shell.ledger.every(issue=issue, waiting=waiting), take)
     records.sort(key=lambda each: (each.status != "escalated", order(each)))
     tampered = await shell.ledger.tampered_among(records)
     rows = [row_of(round_of(each), is_tampered=each.id in tampered) for each in records]
@@ -164,21 +176,6 @@ async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarif
         ids = ", ".join(record.id for record in meant)
         raise BadInput(f"{len(meant)} questions of issue {issue} are {kind}; give one id: {ids}.")
     return meant[0]
-
-
-async def everywhere(
-    shell: Shell, wanted: Callable[[Clarification], bool], issue: int | None = None, *, waiting: bool = True
-) -> tuple[list[Clarification], list[str]]:
-    """Returns the records, all or of one issue, that `wanted` accepts, and messages about what cannot be read. `waiting`: only
-    those that need something.
-    """
-    found: list[Clarification] = []
-
-    def take(record: Clarification) -> None:
-        if wanted(record):
-            found.append(record)
-
-    return found, await each_record(shell.ledger.every(issue=issue, waiting=waiting), take)
 
 
 async def each_record(every: AsyncGenerator[Contents], take: Callable[[Clarification], object]) -> list[str]:

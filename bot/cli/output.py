@@ -9,9 +9,8 @@ import json as jsonlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -20,6 +19,7 @@ from uuid import uuid4
 
 from bot.errors import ClarifyBotError
 from bot.views import inert
+from bot.views.tables import Cell, Part, Table
 from core.files import reason, sync
 
 if TYPE_CHECKING:
@@ -28,38 +28,6 @@ if TYPE_CHECKING:
 
 # Legal in JSON, but terminals obey them or cannot show them.
 _LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """`text` for a terminal; `full` for a pipe, if that is more exact (a time, the whole question).
-
-    `style`: a rich style such as "bold red".
-    """
-
-    text: str
-    full: str | None = None
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """`whole`: its values are short and never wrapped (an id, a status)."""
-
-    name: str
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows with a cell for each column. `empty`: the text that a terminal shows if there are no rows."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Cell]]
-    empty: str = ""
-
-
-Part = Table | Cell | str
 
 
 class Output:

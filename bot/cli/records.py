@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
 from bot.views.arguments import CHANGED, argument_words, changed_in_all
 from bot.views.fields import form_words
 from bot.views.lists import QuestionRow
+from bot.views.tables import Cell, Column, Part, Table
 from bot.views.verify import receipt_command
 from bot.views.wording import (
     TAMPERED,

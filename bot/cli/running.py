@@ -24,8 +24,7 @@ from bot.logs import configure_logging
 from bot.settings.environment import os_identity, read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
-from core.agents import StatusFile
-from core.clarification import Clarification, Decider
+from core.clarification import HUMAN, Clarification, Decider, agent_key
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.ledger import Ledger
@@ -33,6 +32,7 @@ from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
 
 if TYPE_CHECKING:
+    from bot.integrated import Watchers
     from bot.storage.store import Store
     from core.hub import Hub
 
@@ -74,7 +74,7 @@ class Shell:
 
     `store`: the storage with the ledgers. `may_accept`: whether the bot lets the shell accept approvals, and these settings do,
     too: whoever runs a command can point it to settings of their own. `me`: who decides, unless `--as` names a role.
-    `listeners` get every record that was written.
+    `listeners` get every record that was written; `between_agents` are those of them that agents ask each other.
     """
 
     settings: ShellSettings
@@ -85,8 +85,8 @@ class Shell:
     may_accept: bool
     me: str
     out: Output
-    statuses: StatusFile
     listeners: list[Callable[[Clarification], None]]
+    between_agents: list[Clarification]
 
     @cached_property
     def hub(self) -> Hub:
@@ -94,6 +94,12 @@ class Shell:
 
         scopes = Scopes(self.settings.ledger.workflows)
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
+
+    @cached_property
+    def watchers(self) -> Watchers:
+        from bot.integrated import Watchers  # noqa: PLC0415 - most commands need nothing of it
+
+        return Watchers(self.settings, _open_ones(self.ledger), self.clock)
 
     @property
     def has_bot(self) -> bool:
@@ -103,10 +109,12 @@ class Shell:
         return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 
     async def settle(self) -> None:
-        """Record who was refused, and update the agent-status file, unless a running bot does."""
+        """Record who was refused, and have integrations notice what changed, unless a running bot does."""
         await self.router.write_refusals()
-        if self.settings.database_url is None and self.statuses.is_owed and not self.has_bot:
-            await self.statuses.settle()
+        if self.settings.database_url is None and self.between_agents and not self.has_bot:
+            for record in self.between_agents:
+                self.watchers.record_changed(record)
+            await self.watchers.close()
 
     def decider(self, role: str | None = None) -> Decider:
         """Returns who decides: the person at the prompt, or the agent whose role was given with `--as`.
@@ -221,40 +229,33 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
     """
     settings = load_shell_settings(config, read_environment())
     async with _ledgers(settings, out.note) as (ledger, store):
-        statuses = StatusFile(
-            settings.status_file,
-            _open_ones(ledger),
-            settings.roles_of_people,
-            store.clock,
-            mode=settings.ledger.mode,
-        )
-        listeners: list[Callable[[Clarification], None]] = [statuses.record_changed]
+        listeners: list[Callable[[Clarification], None]] = []
+        between_agents: list[Clarification] = []
 
         def changed(record: Clarification) -> None:
+            if agent_key(record.to) != HUMAN:
+                between_agents.append(record)
             for listener in tuple(listeners):
                 listener(record)
 
         router = Router(ledger, store.clock, settings.monitor.sla, changed, patience=PATIENCE)
+        may_accept = settings.shell.consent and await store.shell_consents()
+        shell = Shell(
+            settings,
+            router,
+            ledger,
+            store,
+            store.clock,
+            may_accept,
+            os_identity(),
+            out,
+            listeners,
+            between_agents,
+        )
         try:
-            may_accept = settings.shell.consent and await store.shell_consents()
-            shell = Shell(
-                settings,
-                router,
-                ledger,
-                store,
-                store.clock,
-                may_accept,
-                os_identity(),
-                out,
-                statuses,
-                listeners,
-            )
-            try:
-                yield shell
-            finally:
-                await shell.settle()
+            yield shell
         finally:
-            statuses.close()
+            await shell.settle()
 
 
 def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:

@@ -18,11 +18,10 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
-from bot.cli.output import Cell, Column, Output, Table
+from bot.cli.output import Output
 from bot.cli.records import exact
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
-from bot.decisions.keys import NotStartedYet, announce
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
@@ -32,6 +31,7 @@ from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
 from bot.storage.outside import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
+from bot.views.tables import Cell, Column, Table
 from bot.views.verify import receipt_command
 from core.clarification import ID
 from core.clock import iso, span_of
@@ -91,12 +91,12 @@ def rotate_key(out: Output, config: Path | None) -> None:
     old.load()
     try:
         with nullcontext() if place.variable else place.drafted(pem) as draft:
-            work = partial(announce, signing=old, jwk=jwk, now=now)
+            work = partial(log.announce_key, signing=old, jwk=jwk, now=now)
             changed(settings.storage.path, settings.database_url, work)
             if draft is not None:
                 draft.replace(place.file)
                 sync(place.file.parent)
-    except NotStartedYet as error:
+    except log.NotStartedYet as error:
         raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"{place}: {reason(error)}. The old key stays.") from None

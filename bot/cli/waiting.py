@@ -89,10 +89,11 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
         router=shell.router,
         ledger=shell.ledger,
         clock=shell.clock,
-        working=shell.statuses.working,
+        working=shell.watchers.working,
     )
 
     def heard(changed: Clarification) -> None:
+        shell.watchers.record_changed(changed)
         if changed.id == record.id:
             dispatcher.record_changed(changed)
             if (said := failure(changed)) is not None:
@@ -101,7 +102,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     dispatcher.record_changed(record)
     shell.listeners.append(heard)
     try:
-        async with _beside(dispatcher.run(), shell.statuses.run()):
+        async with _beside(dispatcher.run(), shell.watchers.run()):
             yield
     finally:
         shell.listeners.remove(heard)

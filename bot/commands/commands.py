@@ -15,9 +15,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
-from bot.commands.digests import Digests
-from bot.commands.grammar import Board, Change, Command, Help, Hint, List, OnCall, One, Past, Statistics
+from bot.commands.grammar import Added, Board, Change, Command, Help, Hint, List, OnCall, One, Other, Past
 from bot.commands.lists import Access, Lists, PastDecisions
+from bot.commands.slackhost import SlackHost
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
@@ -48,7 +48,7 @@ _TURN = timedelta(hours=8)  # for someone who takes over without a time
 
 @dataclass(kw_only=True, eq=False)
 class Commands:
-    """Runs a command and returns the reply.
+    """Runs a command and returns the reply. `added`: the commands of integrations, which get the `host`.
 
     Calls `refresh` when someone tried to change a clarification that is closed, to update its cards.
     """
@@ -56,28 +56,32 @@ class Commands:
     lists: Lists
     changes: ChangeCommands
     turns: OnCallTurns
-    digests: Digests
     past: PastDecisions
+    added: Added
+    host: SlackHost
     renderer: Renderer
     refresh: Callable[[str], None]
 
     def understands(self, text: str) -> bool:
         """Returns whether a text is a command, or clearly meant as one, and so no answer."""
-        return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
+        return not isinstance(self._read(text), Hint) or grammar.is_addressed(text)
 
     def is_change(self, text: str) -> bool:
         """Returns whether a text is a command that changes something, which must happen before the acknowledgement."""
-        return grammar.is_change(grammar.parse(text))
+        return grammar.is_change(self._read(text))
+
+    def _read(self, text: str) -> Command | Hint:
+        return grammar.parse(text, self.added)
 
     async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Told:
         """Run the command in a text, if the person may. Returns expected errors as a reply."""
-        command = grammar.parse(text)
+        command = self._read(text)
         named = command.id if isinstance(command, One | Change) and command.id else "of that id"
         return await self._answered(self._done(command, person, place, page), named)
 
     async def window(self, text: str, person: Person, page: int = 1) -> dict[str, Any]:
         """Returns a window with a page of what a search (`search …`) found, or why there is nothing."""
-        command = grammar.parse(text)
+        command = self._read(text)
         if not isinstance(command, Past):
             draft = said(command.text if isinstance(command, Hint) else phrases.UNREADABLE_PRESS, live=False)
         else:
@@ -100,12 +104,12 @@ class Commands:
                 answer = await self.changes.apply(command, person)
             case OnCall():
                 answer = await self.turns.run(command, person, place)
-            case Statistics():
-                answer = await self.digests.show(command, person)
+            case Other():
+                answer = await command.command.reply(self.host, command.wanted, person)
             case Past():
                 answer = await self.past.show(command, person, page)
             case Help():
-                answer = said(grammar.help_text(command.topic), heading="Help", live=False)
+                answer = said(grammar.help_text(command.topic, self.added), heading="Help", live=False)
             case Hint():
                 answer = said(command.text, live=False)
         return answer

@@ -8,22 +8,28 @@ own text (`Change.words`), which only loses quotes around all of it.
 from __future__ import annotations
 
 import difflib
+import logging
 import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from bot.decisions.query import Search, search_of
 from core.clock import is_like_span, span_of
 from core.errors import BadInput
 
+if TYPE_CHECKING:
+    from bot.views.blockkit import Draft
+
+_log = logging.getLogger("clarify.commands")
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
 DutyVerb = Literal["who", "take", "hand", "overrides", "cancel"]
 BoardKind = Literal["agents", "ready"]
-WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
+LONGEST_DUTY = timedelta(days=14)
 VERBS = (
-    "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "search", "help"
+    "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "search", "help"
 )  # fmt: skip
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
@@ -65,7 +71,6 @@ _FORMS = (
     ("oncall overrides, oncall cancel N", "list overrides; cancel one"),
     ("agents", "your agents, and who is waiting for whom"),
     ("ready", "sessions ready to continue, and what blocks the rest"),
-    ("digest [7d]", "statistics for the last days"),
     ("search WORDS [by @ann] [agent NAME] [since 30d]", "find a decision again"),
     ("help [topic]", "this list, or more about one command"),
 )
@@ -96,9 +101,6 @@ _HELP = {
     "Example: “/clarify agents”.",
     "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
-    "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
-    "an answer, how long answers took, rounds, topics, and who asks and answers most. Tables show the questions of each day in "
-    "your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify digest 30d”.",
     "search": "“search WORDS” finds decisions, the newest first: all of the words must occur, each anywhere in the question, the "
     "answer, the comment, the ID or the agent's name. Quotes make a phrase. “by @ann” finds what Ann decided, “agent planner” what an "
     "agent asked, “since 30d” what was decided in the last 30 days. You see decisions of the channels that you are in, and of "
@@ -106,6 +108,33 @@ _HELP = {
     "help": "“help” lists the commands; “help answer” explains one. You can type them after “/clarify”, after “@clarify” in "
     "a channel, or in a direct message to clarify. Most also work in a shell. Example: “/clarify help oncall”.",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlackCommand:
+    """A command of an integration: for `/clarify`, mentions and direct messages.
+
+    Args:
+        word: what people type first, in lower-case letters, such as `digest`: none that could be an answer.
+        form: the same with what may follow, for the list of commands: `digest [7d]`.
+        meaning: what it does, for that list.
+        help: explains it, with an example.
+        read: reads what follows the word, as Slack sends it; what it returns is for `reply`. Raises BadInput with a hint and
+            an example. It changes nothing.
+        reply: returns the reply, from a `SlackHost`, what was read, and the `Person`. It changes nothing that people decide.
+    """
+
+    word: str
+    form: str
+    meaning: str
+    help: str
+    read: Callable[[str], Any]
+    reply: Callable[..., Awaitable[Draft]]
+
+
+Added = Mapping[str, SlackCommand]
+"""The commands of integrations, by their word."""
+_NONE: Added = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +183,11 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """Figures of the last `span`."""
+class Other:
+    """A command of an integration; `wanted` is what it read."""
 
-    span: timedelta = WEEK
+    command: SlackCommand
+    wanted: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +208,7 @@ class Help:
     topic: str | None = None
 
 
-Command = List | One | Change | OnCall | Board | Statistics | Past | Help
+Command = List | One | Change | OnCall | Board | Other | Past | Help
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +218,7 @@ class Hint:
     text: str
 
 
-def parse(text: str) -> Command | Hint:
+def parse(text: str, added: Added = _NONE) -> Command | Hint:
     """Returns the command in a text, or a hint."""
     text = _ITSELF.sub("", unquoted(text), count=1)
     first, rest = _split(unquoted(text))
@@ -198,28 +228,40 @@ def parse(text: str) -> Command | Hint:
         return _only_shown(f"#{issue}", rest) if rest else List("issue", issue)
     if (found := id_of(first)) is not None:
         return _only_shown(found, rest) if rest else One(found)
-    return _by_verb(first, rest)
+    return _by_verb(first, rest, added)
 
 
-def _by_verb(first: str, rest: str) -> Command | Hint:
+def _by_verb(first: str, rest: str, added: Added) -> Command | Hint:
     verb = _bare(first).casefold().replace("-", "")
     if verb == "on" and _bare(_split(rest)[0]).casefold() == "call":
         verb, rest = "oncall", _split(rest)[1]
     if verb in get_args(ChangeVerb):
         return _change(cast("ChangeVerb", verb), rest)
-    read = {
-        "list": _list, "show": _show, "oncall": _on_call, "digest": _digest, "search": _search, "help": _help, "?": _help
-    }.get(verb)  # fmt: skip
+    read = {"list": _list, "show": _show, "oncall": _on_call, "search": _search}.get(verb)
     if read is not None:
         return read(rest)
-    return _plain_word(verb, rest) if verb in VERBS else _unknown(_bare(first), rest)
+    if verb in {"help", "?"}:
+        return _help(rest, added)
+    if verb in added:
+        return _added(added[verb], rest)
+    return _plain_word(verb, rest) if verb in VERBS else _unknown(_bare(first), rest, added)
 
 
-def help_text(topic: str | None) -> str:
+def verbs(added: Added = _NONE) -> tuple[str, ...]:
+    """Returns the words of all commands, those of integrations before `search` and `help`."""
+    return (*VERBS[:-2], *added, *VERBS[-2:])
+
+
+def forms(added: Added = _NONE) -> list[tuple[str, str]]:
+    """Returns all commands with what may follow, and what each does."""
+    return [*_FORMS[:-2], *((each.form, each.meaning) for each in added.values()), *_FORMS[-2:]]
+
+
+def help_text(topic: str | None, added: Added = _NONE) -> str:
     """Returns the help on all commands, or on one topic, as plain text."""
     if topic is not None:
-        return _HELP[topic]
-    lines = "\n".join(f"{form} – {meaning}" for form, meaning in _FORMS)
+        return added[topic].help if topic in added else _HELP[topic]
+    lines = "\n".join(f"{form} – {meaning}" for form, meaning in forms(added))
     return (
         f"{lines}\nIDs look like CLR-42-001; use #42 (or 42) if only one question of issue 42 is open. "
         "You can also type these after “@clarify” or in a direct message."
@@ -400,15 +442,14 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
     return Hint(f"“{_short(token)}” {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
 
 
-def _digest(rest: str) -> Command | Hint:
-    if not rest:
-        return Statistics()
-    span = span_of("".join(map(_bare, rest.split())))
-    if span is None or span > LONGEST_DIGEST:
-        return Hint(
-            f"“{_short(rest)}” is not a time span of up to a year. For example: “/clarify digest 7d”."
-        )
-    return Statistics(span)
+def _added(command: SlackCommand, rest: str) -> Command | Hint:
+    try:
+        return Other(command, command.read(rest))
+    except BadInput as error:
+        return Hint(str(error))
+    except Exception:  # noqa: BLE001 - others wrote it, and every message is parsed
+        _log.exception("a command of an integration cannot be read: %s", command.word)
+        return Hint(f"“{command.word}” doesn't work right now. The bot's log says why.")
 
 
 def _search(rest: str) -> Command | Hint:
@@ -422,12 +463,12 @@ def _search(rest: str) -> Command | Hint:
     return Past(found, rest)
 
 
-def _help(rest: str) -> Command | Hint:
-    topic = _bare(_split(rest)[0]).casefold().replace("-", "")
-    if not topic or topic in VERBS:
+def _help(rest: str, added: Added) -> Command | Hint:
+    topic, words = _bare(_split(rest)[0]).casefold().replace("-", ""), verbs(added)
+    if not topic or topic in words:
         return Help(topic or None)
-    near = _near(topic, VERBS)
-    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on {', '.join(VERBS)}."
+    near = _near(topic, words)
+    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on {', '.join(words)}."
     return Hint(f"No help for “{_short(topic)}”.{meant}")
 
 
@@ -449,15 +490,15 @@ def _only_shown(target: str, rest: str) -> Hint:
     return Hint(f"Did you mean “/clarify {meant}”? To see it, type “/clarify {target}”.")
 
 
-def _unknown(word: str, rest: str) -> Hint:
+def _unknown(word: str, rest: str, added: Added) -> Hint:
     dashed = _DASHES.sub("-", word)
     if dashed.isdecimal() and len(dashed) <= 9:
         return Hint(f"Did you mean “/clarify #{dashed}”, all of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is not an ID. Did you mean “/clarify {_id(near)}”?")
-    if close := _near(word.casefold(), VERBS):
+    if close := _near(word.casefold(), verbs(added)):
         meant = f"{close} {_short(rest)}".strip()
-        if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):
+        if close not in get_args(ChangeVerb) and isinstance(parse(meant, added), Hint):
             meant = close  # suggest only what parses
         return Hint(f"Unknown command “{_short(word)}”. Did you mean “/clarify {meant}”?")
     return Hint(f"Unknown command “{_short(word)}”. Try “/clarify help”, or for example “/clarify stale”.")

@@ -29,6 +29,7 @@ from bot.views.lists import (
     agent_row,
     decision_row,
     listing,
+    past_row,
     row,
     said,
     session_row,
@@ -313,7 +314,7 @@ class PastDecisions:
         if not found.items:
             return said(f"Nothing found for “{words}”. {_SEARCHED}", live=False)
         links = await asyncio.gather(*(self._link(each) for each in found.items))
-        rows = [decision_row(each, link) for each, link in zip(found.items, links, strict=True)]
+        rows = [decision_row(past_row(each), link) for each, link in zip(found.items, links, strict=True)]
         return listing(f"Decisions: {words}", found.of(rows), query=command.query)
 
     async def _link(self, decision: PastDecision) -> str | None:

@@ -16,11 +16,11 @@ from typing import Any
 
 import structlog
 
-from bot.decisions.chain import TYP, Head, Kind, Line, claims_in, digest_of, following, kid_of
+from bot.decisions.chain import TYP, Head, Kind, Line, claims_in, digest_of, following, kid_of, opened
 from bot.decisions.search import deciders_of, words_of
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences
-from bot.signing import Signing
+from bot.signing import Jwk, Signing
 from bot.storage import changes
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store, until_stored
@@ -29,7 +29,7 @@ from core.bus import ABANDONED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
 from core.lists import DecidedBy
-from core.receipts import number_of
+from core.receipts import jti_of, number_of
 from core.records import Subject, signed_rounds
 
 _log = structlog.get_logger("clarify.trust")
@@ -40,26 +40,6 @@ _RETRY = 5.0  # seconds between attempts to read the signing key
 _PAGE = 1000  # entries read at once
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
 _LONGEST = 16_384  # characters of a text that search looks through
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A round that ended: its receipt, and the record that carries it."""
-
-    record: Clarification
-    round: int
-    receipt: str
-
-    @property
-    def jti(self) -> str:
-        return f"{self.record.id}/{self.round}"
-
-
-def ended_in(record: Clarification) -> Iterator[Ended]:
-    """Yields the rounds of a record that have a receipt, oldest first."""
-    for then in signed_rounds(record):
-        if (receipt := then.current.receipt) is not None:
-            yield Ended(record, number_of(then), receipt)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -113,9 +93,9 @@ class DecisionLog:
 
     def _append(self, tx: Tx, record: Clarification) -> bool:
         """Appends the entries of rounds that have none yet. Returns whether there were any."""
-        ended = {each.jti: each for each in ended_in(record)}
+        ended = {jti_of(each): each for each in signed_rounds(record)}
         known = {row["jti"] for row in tx.rows("select jti from decisions where jti in :jtis", jtis=ended)}
-        missing = [each for jti, each in ended.items() if jti not in known and self._is_ours(tx, each)]
+        missing = [each for jti, each in ended.items() if jti not in known and self._is_ours(tx, jti, each)]
         now = self.clock.now()
         since = (now - self.keep).timestamp() if self.keep is not None else 0.0
         grew = False
@@ -126,27 +106,28 @@ class DecisionLog:
                 grew = True
         return grew
 
-    def _is_ours(self, tx: Tx, ended: Ended) -> bool:
+    def _is_ours(self, tx: Tx, jti: str, ended: Clarification) -> bool:
         """Whether we signed a receipt: another program may have put something else into the record."""
-        signing = self.signing
-        if signing.is_ours(ended.receipt, ended.jti):
+        signing, receipt = self.signing, _receipt(ended)
+        if signing.is_ours(receipt, jti):
             return True
-        if kid_of(ended.receipt) in signing.known:
+        if kid_of(receipt) in signing.known:
             return False
         signing.learn(tx)
-        return signing.is_ours(ended.receipt, ended.jti)
+        return signing.is_ours(receipt, jti)
 
-    def _put(self, tx: Tx, now: datetime, ended: Ended, texts: Columns) -> None:
-        """Appends the entry of a round that ended."""
-        claims = {"jti": ended.jti, "sha256": digest_of(ended.receipt)}
-        put(tx, self.signing, now, "decision", claims, receipt=ended.receipt)
+    def _put(self, tx: Tx, now: datetime, ended: Clarification, texts: Columns) -> None:
+        """Appends the entry of a round that ended. `ended`: the record as of then."""
+        receipt = _receipt(ended)
+        claims = {"jti": jti_of(ended), "sha256": digest_of(receipt)}
+        put(tx, self.signing, now, "decision", claims, receipt=receipt)
         card = tx.one(
             "select channel, ts, target from messages where clarification = :id and kind = 'card' and round = :round"
             " and ts is not null",
-            id=ended.record.id,
-            round=ended.round,
+            id=ended.id,
+            round=number_of(ended),
         )
-        columns = {"seq": head_of(tx).seq, **texts, **_place(ended.record, self.audiences, card)}
+        columns = {"seq": head_of(tx).seq, **texts, **_place(ended, self.audiences, card)}
         tx.run(
             "insert into decision_texts (seq, clarification, at, agent, outcome, decision, decided_by, deciders, channel, ts,"
             " recipient, question, answer, words) values (:seq, :clarification, :at, :agent, :outcome, :decision,"
@@ -224,6 +205,11 @@ def head_of(tx: Tx) -> Head:
     return Head() if last is None else Head(last["seq"], digest_of(last["entry"]))
 
 
+def _receipt(ended: Clarification) -> str:
+    """Returns the receipt of one of `signed_rounds`."""
+    return ended.current.receipt or ""
+
+
 def _place(record: Clarification, audiences: Audiences, card: Row | None) -> Columns:
     """Returns where the card is, or would be. What only agents saw has none."""
     if card is not None:
@@ -235,11 +221,11 @@ def _place(record: Clarification, audiences: Audiences, card: Row | None) -> Col
     return {"channel": channel, "ts": ts, "recipient": target if target[:1] in "UW" else None}
 
 
-def texts_of(ended: Ended) -> Columns:
-    """Returns what search needs of a decision, as columns."""
-    claims, record = claims_in(ended.receipt), ended.record
+def texts_of(record: Clarification) -> Columns:
+    """Returns what search needs of a decision, as columns. `record`: as of the end of that round."""
+    claims = claims_in(_receipt(record))
     asked = claims.get("asked") or {}
-    said = {entry.type: entry.body for entry in record.thread if entry.round == ended.round}
+    said = {entry.type: entry.body for entry in record.thread if entry.round == record.round}
     question = _whole(asked.get("action", asked.get("question")), said.get("question", ""))
     answer, decision = claims.get("answer"), None
     if asked.get("kind") == "approval" and isinstance(answer, dict):
@@ -279,7 +265,7 @@ def _whole(value: Any, otherwise: str) -> str:
 
 def _forget_gone(tx: Tx, record: Clarification) -> None:
     """Deletes what came into the log while the record was being forgotten in another transaction."""
-    carried = {each.jti for each in ended_in(record)}
+    carried = set(map(jti_of, signed_rounds(record)))
     rows = tx.rows(
         "select decisions.seq as seq, jti from decision_texts join decisions on decisions.seq = decision_texts.seq"
         " where clarification = :id",
@@ -303,11 +289,11 @@ def _tell_gone(tx: Tx, signing: Signing, now: datetime) -> bool:
 
 def take_in(tx: Tx, records: Sequence[Clarification], horizon: str, now: datetime) -> None:
     """Has the log append what was decided by records that are new in the storage, but have receipts."""
-    decided = [record for record in records if any(ended_in(record))]
+    decided = [record for record in records if any(True for _ in signed_rounds(record))]
     if decided:
         changes.begin(tx, _NAME, horizon)
     for record in decided:
-        receipts = " ".join(f"{RECEIPT}/{each.round}" for each in ended_in(record))
+        receipts = " ".join(f"{RECEIPT}/{number_of(each)}" for each in signed_rounds(record))
         changes.note(tx, record.id, receipts, now)
 
 
@@ -405,3 +391,49 @@ async def expire(store: Store, signing: Signing, now: datetime, keep: timedelta)
     while await store.write(work):
         pass
     await store.write(cut)
+
+
+# Another signing key: announced by the one before (`clarify keys rotate`), or not
+
+
+class NotStartedYet(ValueError):
+    """No bot has started with the current key: the bot may still sign with the one before."""
+
+    def __init__(self, kid: str | None) -> None:
+        super().__init__(f"No bot has started with the key {kid} yet. Restart it first.")
+
+
+def announce_key(tx: Tx, signing: Signing, jwk: Jwk, now: datetime) -> None:
+    """Appends an entry that names the next key, signed by the current one.
+
+    Raises:
+        NotStartedYet: otherwise, entries of the key before would follow this one.
+    """
+    if tx.one("select 1 as there from signing_keys where kid = :kid", kid=signing.kid) is None:
+        raise NotStartedYet(signing.kid)
+    put(tx, signing, now, "key", {"kid": jwk["kid"], "jwk": jwk})
+
+
+async def is_vouched_for(store: Store, signing: Signing) -> bool:
+    """Whether the log may go on with the current key: it signed the last entry, or an earlier key announced it.
+
+    Raises:
+        StorageUnavailable: the log cannot be read now.
+    """
+    last = await store.read_one("select entry from decisions order by seq desc limit 1")
+    if not signing.is_another and (last is None or kid_of(last["entry"]) == signing.kid):
+        return True
+    rows, keys = (
+        await store.read("select entry from decisions where kind = 'key'"),
+        await signing.published(store),
+    )
+    return any(_announced_by(row["entry"], keys) == signing.kid for row in rows)
+
+
+def _announced_by(entry: str, keys: Mapping[str, Any]) -> str | None:
+    """Returns the id of the key that an entry of the log announces; None: it is not genuine."""
+    try:
+        claims, _ = opened(entry, keys)
+    except ValueError:
+        return None
+    return str(claims["kid"]) if claims["kind"] == "key" else None

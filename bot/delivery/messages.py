@@ -720,7 +720,7 @@ SWEEP_SHOWN = Sweep(
     "messages",
     """select key as name from messages where key > :after and clarification is null and page is null
        and ts is not null and intent_at is null
-       and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
+       and cast(ts as double precision) < :horizon - case kind when 'post' then 604800 else 0 end
        and (final = 1 or failed is not null) order by key limit :most""",
     ("delete from messages where key in :names and intent_at is null",),
 )

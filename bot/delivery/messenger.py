@@ -364,7 +364,7 @@ class Messenger:
         if row.kind == "page":
             await self.on_outcome(row, "failed", code)
             return False
-        if row.kind in {"word", "more", "digest"}:  # a digest is only for those who may see its channel
+        if row.kind in {"word", "more", "post"}:  # a post is only for those who may see its channel
             _log.error("cannot show a question", key=row.key, reason=code)
             return False
         place, elsewhere = row.channel or row.target, self._fallback
@@ -396,7 +396,7 @@ class Messenger:
 
     async def _leave(self, before: MessageRow, code: str, elsewhere: str | None) -> None:
         row, place = await self.messages.get(before.key), before.channel
-        if row is None or row.channel != place or row.kind in {"page", "word", "more", "nudge", "digest"}:
+        if row is None or row.channel != place or row.kind in {"page", "word", "more", "nudge", "post"}:
             return
         desired = await self.desired.of(row)
         if isinstance(desired, Skip) or not desired.needed:

@@ -62,8 +62,7 @@ def _named(settings: Settings) -> Iterator[tuple[Key, str | None]]:
         for step in policy.steps:
             for kind, name in map(parse_target, step.notify):
                 yield ("on_call", index, "steps"), name if kind == "channel" else None
-    if settings.digest is not None:
-        yield ("digest", "channel"), settings.digest.channel
+    yield from settings.channels_of_integrations
     if settings.trust.checkpoint is not None:
         yield ("trust", "checkpoint", "channel"), settings.trust.checkpoint.channel
 

@@ -1,7 +1,8 @@
 """Parts that an installation can run without: a folder each, which can be deleted.
 
-Each has an `integration` (`bot.api.Integration`). Its folder is imported only if `clarify.toml` has its table. Other packages
-add theirs through the entry-point group `clarify.integrations`, with the name of the table: `teams = "clarify_teams:integration"`.
+Each has an `integration` (`bot.api.Integration`). Its folder is imported only if `clarify.toml` has its table, or if it is on by
+default. Other packages add theirs through the entry-point group `clarify.integrations`, with the name of the table:
+`teams = "clarify_teams:integration"`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 GROUP = "clarify.integrations"
 OURS = {
+    "agentstatus": "bot.integrations.agentstatus",
     "apprise": "bot.integrations.apprise",
+    "digest": "bot.integrations.digest.integration",
     "github": "bot.integrations.github",
     "ical": "bot.integrations.ical",
     "pagerduty": "bot.integrations.pagerduty",
     "webhooks": "bot.integrations.webhooks",
 }
 """The modules of our own, by name."""
-TABLES = ("github", "webhooks")
+TABLES = ("digest", "github", "webhooks")
 """Those that have a table of their own."""
+DEFAULT_ON = tuple(name for name in ("agentstatus", "digest") if find_spec(f"{__name__}.{name}") is not None)
+"""Those that do something without a table, unless their folder was deleted."""
+SHELL = {name: f"{__name__}.{name}.cli" for name in ("digest",) if name in DEFAULT_ON}
+"""The modules with commands of the shell, by word. `clarify --help` reads them: they import nothing that takes time."""
 ON_CALL = {"ical_env": "ical", "pagerduty": "pagerduty"}
 """Those that say who is on call, by their key in `[[on_call]]`. That of others is their name."""
 PAGERS = ("apprise",)

@@ -319,8 +319,7 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
     named: list[tuple[Place, str]] = []
     if settings.slack.fallback_channel is not None:
         named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
-    if settings.digest is not None:
-        named.append((("digest", "channel"), settings.digest.channel))
+    named += settings.channels_of_integrations
     for index, producer in enumerate(settings.producers):
         if producer.requested_by is not None and "@" not in producer.requested_by:
             named.append((("producers", index, "requested_by"), producer.requested_by))

@@ -11,7 +11,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -127,17 +127,6 @@ def regular_expression(value: str) -> str:
         regex.compile(value)
     except regex.error as error:
         raise ValueError(f"expected a regular expression: {error}") from error
-    return value
-
-
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_WEEKLY = re.compile(rf"({'|'.join(_WEEKDAYS)}) ([01]\d|2[0-3]):([0-5]\d)")
-
-
-def weekly(value: str) -> str:
-    value = value.capitalize()
-    if not _WEEKLY.fullmatch(value):
-        raise ValueError('expected a day and a time, such as "Mon 09:00"')
     return value
 
 
@@ -867,30 +856,6 @@ class ResponderSettings(SettingsTable):
         return tuple(each for each in self.people or () if each[0] in "SUW") or ("members",)
 
 
-class DigestSettings(SettingsTable):
-    """Posts the figures of the week to a channel."""
-
-    channel: ChannelId
-    """Where the digest is posted. It counts what everyone there may see: its own questions, and those of public
-    channels.
-    """
-    every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
-    """Day and time."""
-    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    """For `every`, and for the week that is counted."""
-
-    def last_due(self, now: datetime) -> datetime:
-        """Returns the latest due time up to `now`, in `timezone`, which also defines its week.
-
-        A time skipped in spring is an hour later; of a time repeated in autumn, the first one counts.
-        """
-        day, _, at = self.every.partition(" ")
-        here = now.astimezone(ZoneInfo(self.timezone))
-        date_ = here.date() - timedelta(days=(here.weekday() - _WEEKDAYS.index(day)) % 7)
-        due = datetime.combine(date_, time.fromisoformat(at), here.tzinfo)
-        return due if due.astimezone(UTC) <= now else due - timedelta(days=7)  # by the wall clock
-
-
 class Configuration(SettingsTable):
     """The whole file."""
 
@@ -908,14 +873,13 @@ class Configuration(SettingsTable):
     identities: dict[UserId, Annotated[str, Field(min_length=1, max_length=256)]] = Field(
         default_factory=dict
     )
-    digest: DigestSettings | None = None
     responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
 
     @property
-    def status_file(self) -> Path:
-        """The file that tells agents and others what each agent does; beside the ledgers' folder, or where one would be."""
+    def state_folder(self) -> Path:
+        """The folder with files for other programs: that of the ledgers' folder, or where it would be."""
         folder = self.ledger.directory or self.ledger.workflows.parent / "state" / "clarifications"
-        return folder.parent / "agent-status.json"
+        return folder.parent
 
     @property
     def ledger_folder(self) -> Path | None:
@@ -1020,6 +984,12 @@ class Settings(ShellSettings):
     def secret(self, variable: str) -> str:
         """Returns the secret in an environment variable that the file names."""
         return self.by_variable[variable].get_secret_value()
+
+    @property
+    def channels_of_integrations(self) -> list[tuple[tuple[str, str], str]]:
+        """The channels in which integrations post, each with its key."""
+        found = ((name, integrations.load(name).channels(table)) for name, table in self.integrations.items())
+        return [((name, key), channel) for name, channels in found for key, channel in channels.items()]
 
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """Returns a producer's bearer token, if it has one."""

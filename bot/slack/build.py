@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from bot.base import Base
-from bot.commands.build import CommandParts
 from bot.commands.build import build as build_commands
+from bot.commands.commands import Commands
+from bot.commands.grammar import Added
 from bot.decisions.log import channel_renamed
 from bot.delivery.build import DeliveryParts
 from bot.delivery.memory import SlackMemory
@@ -40,7 +41,7 @@ class SlackParts:
     """The Slack app and its commands."""
 
     app: SlackApp
-    commands: CommandParts
+    commands: Commands
 
 
 def build(
@@ -61,8 +62,9 @@ def build(
     replicas: Callable[[], int],
     look_at: Callable[[str], None],
     app_removed: Callable[[], None],
+    added: Added,
 ) -> SlackParts:
-    """`look_at`, `app_removed`: see `Handlers`. Calls `events_missed` when Slack may have had events that we did not get, `refresh`
+    """`added`: the commands of integrations. `look_at`, `app_removed`: see `Handlers`. Calls `events_missed` when Slack may have had events that we did not get, `refresh`
     when someone saw outdated controls of a clarification, `passed` for each request from Slack; `prove`
     checks the receipt of a round; `counted` and `replicas`: see `SlackSocket`.
     """
@@ -101,6 +103,7 @@ def build(
         hear=unread.hear,
         to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
         refresh=refresh,
+        added=added,
     )
 
     def group_of(clarification: str) -> Group | None:
@@ -109,13 +112,13 @@ def build(
 
     interactions = Interactions(
         answering=answering,
-        commands=commands.commands,
+        commands=commands,
         gateway=base.gateway,
         later=later,
     )
     typed = TypedMessages(
         answering=answering,
-        commands=commands.commands,
+        commands=commands,
         threads=threads,
         memory=memory,
         messages=messages,

@@ -36,12 +36,11 @@ from bot.views.codec import (
     HomeSection,
     HomeVerb,
 )
-from bot.views.lists import QuestionRow
+from bot.views.lists import QuestionRow, decision_row
 from bot.views.markdown import plain
 from bot.views.numerals import in_words
 from bot.views.wording import (
     ID_LIMIT,
-    capital,
     listed_words,
     name_of,
     until_words,
@@ -52,8 +51,8 @@ from core.lists import Page, several
 from core.summary import Seen
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
-# A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
-# there may be two notes above: 22 + 12 + 17 + 12 + 10 + 11 + 2 = 86.
+# A view has at most 100 blocks. A question takes three, a decision two, a line one, each section a heading and a row of buttons,
+# and there may be two notes above.
 PAGE_SIZES: Mapping[HomeSection, int] = {
     "inbox": 10,
     "taken": 5,
@@ -135,7 +134,8 @@ def home(shown: Chosen) -> View:
         made += _part(shown, "ready", [Context((Words(each),)) for each in ready])
     made += _part(shown, "duty", [Context(tuple(_duty(each))) for each in shown.duty.items])
     if not shown.stranger:
-        made += _part(shown, "answers", [Context(_answered(each)) for each in shown.answers.items])
+        rows = [part for each in shown.answers.items for part in decision_row(each)]
+        made += _part(shown, "answers", rows)
         made.append(_SEARCH)
     return View(tuple(made), HOME_CALLBACK, HOME_PRESS, kind="home")
 
@@ -221,13 +221,6 @@ def _duty(line: DutyLine) -> Iterator[Words]:
     yield from plain_words(inert.line(line.source, _SAID))
     if line.until is not None:
         yield Words(f"until {inert.date(line.until)}", live=True)
-
-
-def _answered(line: QuestionRow) -> tuple[Words, Words]:
-    return (
-        Words(f"{_id(line.id)} · {line.agent}: {line.asked(_SAID)}"),
-        Words(f"{capital(line.stands(_SAID))}, {inert.date(line.at)}", live=True),
-    )
 
 
 def _who(user: str) -> str:

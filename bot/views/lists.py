@@ -228,9 +228,8 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     return (*_laid_out(made, offer.link, state), Actions(tuple(buttons)))
 
 
-def decision_row(decision: PastDecision, link: str | None) -> ListRow:
-    """Returns the row of a decision that search found. `link`: to its card."""
-    made = past_row(decision)
+def decision_row(made: QuestionRow, link: str | None = None) -> ListRow:
+    """Returns the row of a question that was decided, in a search or on a Home tab. `link`: to its card."""
     return _laid_out(made, link, f"{made.stands(_LABEL)}, {inert.date(made.at)}")
 
 

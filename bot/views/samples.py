@@ -10,13 +10,13 @@ from bot.views import forms
 from bot.views.blockkit import Draft, View
 from bot.views.card import card
 from bot.views.codec import PagePress
-from bot.views.figures import digest
 from bot.views.home import Chosen, DutyLine, home
 from bot.views.lists import (
     Offer,
     QuestionRow,
     decision_row,
     listing,
+    past_row,
     rollup,
     rollup_modal,
     row,
@@ -39,7 +39,6 @@ from bot.views.shifts import ShiftBegins, ShiftEnds, shift_card
 from bot.views.verify import Proof, verify_view
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Answer, Clarification, Decider
-from core.digest import DigestBuilder
 from core.lists import Decided, DecidedBy, PastDecision, page_of
 from core.questions import NewQuestion, ask_of
 from core.receipts import Checked, claims_of
@@ -146,17 +145,12 @@ def _messages() -> Iterator[tuple[str, Draft]]:
     yield "list", listing("Open questions", page_of(rows, 1, 3), query="mine")
     yield "list (which question)", which_question(records, "1")
     yield "list (decisions)", _found()
-    figures = DigestBuilder(_AT - timedelta(days=7), _AT + timedelta(days=1))
-    for n, each in enumerate((*records, decided)):
-        figures.add(each, f"route {n % 2}")
-    counted = figures.result()
-    yield "digest", digest(counted, "The week", "UTC", counted=counted.names(), shown=str)
 
 
 def _found() -> Draft:
     by = (DecidedBy("Ade", _USER),)
     past = PastDecision("CLR-1-001", _AT, "deployer", "answered", "Start?", "Yes", None, by)
-    return listing("Decisions", page_of([decision_row(past, _LINK)], 1, 5), query="find start")
+    return listing("Decisions", page_of([decision_row(past_row(past), _LINK)], 1, 5), query="find start")
 
 
 def _views() -> Iterator[tuple[str, View]]:

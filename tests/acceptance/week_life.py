@@ -163,7 +163,7 @@ class Life:
             for known in some:
                 bot.base.index.put(known)
                 bot.monitoring.record_changed(known)
-        self.commands = bot.slack.commands.commands
+        self.commands = bot.slack.commands
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin())
 

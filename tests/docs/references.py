@@ -29,6 +29,7 @@ from bot.cli import agents, install, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
 from bot.commands import grammar
+from bot.integrated import commands_of
 from bot.producers.inbox import Backlog
 from bot.producers.questions import QuestionRefused
 from bot.settings import model
@@ -433,8 +434,9 @@ def mcp_tools() -> str:
 
 
 def slack_commands() -> str:
-    short = _table(("words", "what they do"), [(_code(form), about) for form, about in grammar._FORMS])
-    more = "\n".join(f"* **{word}**: {text}" for word, text in grammar._HELP.items())
+    added = commands_of(())
+    short = _table(("words", "what they do"), [(_code(form), about) for form, about in grammar.forms(added)])
+    more = "\n".join(f"* **{word}**: {grammar.help_text(word, added)}" for word in grammar.verbs(added))
     return f"{short}\nMore on each, as `/clarify help WORD` says it:\n\n{more}"
 
 

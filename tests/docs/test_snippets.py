@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import clarify
 from bot.cli.app import app
 from bot.commands import grammar
+from bot.integrated import commands_of
 from bot.settings.load import parse_settings
 from bot.signing import pem_of
 from bot.web.health import Readiness
@@ -166,7 +167,7 @@ def test_words_for_slack_within_sentences_are_understood() -> None:
         (page, text)
         for page, text in inline("/clarify")
         if text.removeprefix("/clarify ") not in grammar.VERBS
-        and isinstance(grammar.parse(text), grammar.Hint)
+        and isinstance(grammar.parse(text, commands_of(())), grammar.Hint)
     ]
     assert wrong == []
 

@@ -1,4 +1,4 @@
-"""An on-call source and a pager that others wrote: one file, found by its entry point."""
+"""An on-call source, a pager, a command and a job that others wrote: one file, found by its entry point."""
 
 from __future__ import annotations
 
@@ -11,17 +11,58 @@ import pytest
 from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
+from bot.intake.channels import needed_channels
+from bot.integrated import check_integrations
 from tests.kit.world import said
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
-from workspace.seed import ADE, FOLAKE
+from tests.scenario.typist import command, words
+from workspace.seed import ADE, FALLBACK, FOLAKE
 
 MODULE = """
+import asyncio
 from datetime import timedelta
 
-from bot.api import Delivered, Integration, OnCall, Paging, Shift, Timetable
+from bot.api import (
+    ChannelId, Delivered, Integration, OnCall, Paging, Section, SettingsTable, Shift, SlackCommand, Timetable, Words, fixed
+)
 
-TOLD = []
+TOLD, CALLS = [], []
+
+
+class NightSettings(SettingsTable):
+    channel: ChannelId
+
+
+def says(text):
+    return fixed("night", (Section(Words(text)),))
+
+
+async def reply(host, wanted, person):
+    return says(f"You asked for {wanted}.")
+
+
+def poem(host, settings):
+    async def post(now):
+        CALLS.append(now)
+        if len(CALLS) == 1:
+            raise RuntimeError("a defect")
+        if not await host.is_posted("night:poem"):
+            await host.post("night:poem", settings.channel, says("Good night"))
+        return now + timedelta(minutes=3)
+
+    return post
+
+
+class Defective:
+    def record_changed(self, record):
+        raise RuntimeError("a defect")
+
+    async def run(self):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        raise RuntimeError("a defect")
 
 
 class Rota:
@@ -43,6 +84,14 @@ class Bell:
 
 integration = Integration(
     name="night",
+    settings=NightSettings,
+    commands=[
+        SlackCommand(word=word, form=word, meaning="x", help="x", read=str.upper, reply=reply)
+        for word in ("night", "stale")
+    ],
+    job=poem,
+    channels=lambda settings: {"channel": settings.channel},
+    watches=lambda file, known, clock: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
     ),
@@ -93,6 +142,25 @@ async def test_stranger_says_who_is_on_call_and_pages_outside(stage: Night) -> N
         assert told == ["Escalated: Planner is waiting · CLR-100001-001"]
 
 
+async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fails(stage: Night) -> None:
+    text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
+    assert needed_channels(stage._settings(text))[FALLBACK][-1] == "night.channel"
+    async with stage.bot(text) as bot:
+        await stage.until(lambda: sys.modules["clarify_night"].CALLS)
+        assert "night: its job failed (RuntimeError)" in str(await bot.feed.trouble())
+        assert "You asked for SOME SLEEP." in words(await command(stage, "night some sleep"))
+        assert "No overdue questions" in words(await command(stage, "stale")), "the bot's own word"
+        assert "Did you mean “/clarify night”?" in words(await command(stage, "nihgt"))
+        await stage.emit(timeout_seconds=600_000)
+        await stage.card("Shall I go on?")
+        assert [m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)] == []
+        for _ in range(3):
+            await stage.later(bot, minutes=4)
+            await stage.message("Good night", FALLBACK)
+        assert "night: it watches no more, or missed a change (RuntimeError)" in str(await bot.feed.trouble())
+    assert len([m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)]) == 1
+
+
 @pytest.mark.usefixtures("_broken")
 async def test_stranger_that_cannot_be_loaded_leaves_the_backup_to_be_paged(stage: Night) -> None:
     stage.environ["BELL"] = "tower"
@@ -100,6 +168,19 @@ async def test_stranger_that_cannot_be_loaded_leaves_the_backup_to_be_paged(stag
     async with stage.bot(text):
         _, page = await asked_and_paged(stage, FOLAKE)
         assert "backup" in said(page)
+
+
+async def test_one_of_ours_that_cannot_be_loaded_is_told_and_stops_nothing(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(integrations.OURS, "digest", "bot.integrations.digest.nowhere")
+    found = [each async for each in check_integrations(stage._settings(stage.config(step("0m", "dm"))))]
+    assert [(each.subject, each.text.partition(":")[0]) for each in found] == [
+        ("digest", "cannot be loaded (ModuleNotFoundError")
+    ]
+    async with stage.bot(stage.config(step("0m", "dm"))) as bot:
+        assert "Unknown command “digest”" in words(await command(stage, "digest"))
+        assert bot.broken.keys() == {"digest"}
 
 
 async def test_file_names_a_pager_that_is_not_installed(stage: Night) -> None:

@@ -39,7 +39,7 @@ HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # meets in what a bot writes.
 SAID_SOMEWHERE = [
     # keys of messages
-    "digest:", "card:", "more:", "nudge:", "page:", "rollup:", "word:", "notice:", "tools:",
+    "card:", "more:", "nudge:", "page:", "rollup:", "word:", "notice:", "tools:",
     # keys of incidents
     "failed:", "ledger:", "handoff:", "errored:", "event:", "escalated:", "refused:", "undelivered:", "unplaceable:",
     "restored:", "oversize:", "unreadable:", "agent:",

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, NoReturn
 
 import pytest
 
-from bot.cli.output import Cell, Column, Output, Table, replacing
+from bot.cli.output import Output, replacing
 from bot.errors import ClarifyBotError
+from bot.views.tables import Cell, Column, Table
 
 EVIL = "\x1b[31mred\x1b[0m \x9b2J \x07 [red]markup[/red] :bomb: \u202egnp.exe \ud800 tab\there"
 COLUMNS = (Column("Id", whole=True), Column("Status", whole=True), Column("Who"), Column("Question"))

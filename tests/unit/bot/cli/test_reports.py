@@ -3,22 +3,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import stat
-import sys
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from bot.cli.output import Output
-from bot.cli.reports import digest_parts, period_of
 from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso
-from core.digest import Digest, DigestBuilder, Share, Stretch
 from core.ledgerformat import read_item
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
@@ -122,10 +116,9 @@ def test_export_takes_what_is_asked_for(prompt: Prompt) -> None:
     assert {line["issue"] for line in prompt.lines("--since", "999999w")} == {5, 42, 43}
 
 
-@pytest.mark.parametrize("command", ["export", "digest"])
 @pytest.mark.parametrize("since", ["soon", "-1d", "9" * 9 + "d"])
-def test_reports_since_what_is_no_span(prompt: Prompt, command: str, since: str) -> None:
-    done = prompt(command, f"--since={since}")
+def test_export_since_what_is_no_span(prompt: Prompt, since: str) -> None:
+    done = prompt("export", f"--since={since}")
     assert (done.code, done.out) == (2, "")
     assert "BAD_INPUT" in done.err
 
@@ -216,114 +209,3 @@ def test_export_as_csv_has_a_column_for_each_field(prompt: Prompt) -> None:
     reminder, edit = lines[1], lines[3]
     assert (reminder["number"], reminder["channel"]) == (2, None), "only the latest is in the ledger"
     assert (edit["before"], edit["changed"]) == ({"to": "all"}, {"to": "me"})
-
-
-def test_digest_counts_within_the_span(prompt: Prompt) -> None:
-    prompt.write(5, long_ago(5, 1))
-    asked = prompt.ask(42, "engineer", "architect", "OAuth")
-    prompt.later(minutes=10)
-    prompt.answer(asked, "PKCE", FOLAKE)
-    prompt.ask(43, "qa", "architect", "Data")
-    week = prompt.json("digest")
-    assert (week["total"], week["open"], week["answered"], week["answers"]) == (2, 1, 1, 1)
-    assert (week["medianSeconds"], week["roundsMax"]) == (600.0, 1)
-    assert week["answerers"] == [{"name": "user:slack/T1/U1", "times": 1}]
-    assert prompt.json("digest", "--since", "5000d")["total"] == 3
-    assert prompt.json("digest", "--since", "999999w")["since"] is None
-
-
-def test_digest_in_a_pipe_has_the_same_figures_and_cuts_nothing(prompt: Prompt) -> None:
-    topic = "x" * 100
-    asked = prompt.ask(42, "engineer", "architect", topic)
-    prompt.later(minutes=10)
-    prompt.answer(asked, "PKCE", FOLAKE)
-    for issue in (43, 44, 45):
-        prompt.ask(issue, "qa", "architect", "Data")
-    assert "By route" not in prompt("digest").out
-    prompt.configure(
-        '[slack]\nfallback_channel = "C0FALLBACK"\n[[routes]]\nagent = "eng*"\nchannel = "C0ENG"\n'
-    )
-    figures, lines = prompt.json("digest", "3d"), prompt("digest", "3d").out.splitlines()
-    assert lines[0].startswith("Period\t20")
-    assert {"Asked\t4", f"Top topics: {topic}\t1"} <= set(lines)
-    assert [line for line in lines if line.startswith("By ")] == [
-        "By route: all others\t3 asked, no answer",
-        "By route: eng*\t1 asked, 1 answer, median 10 minutes",
-        "By person: user:slack/T1/U1\t1 answer, median 10 minutes",
-    ]
-    assert figures["routes"] == [
-        {"name": "*", "asked": 3, "answers": 0, "medianSeconds": None},
-        {"name": "eng*", "asked": 1, "answers": 1, "medianSeconds": 600.0},
-    ]
-    assert figures["people"] == [{"name": "user:slack/T1/U1", "answers": 1, "medianSeconds": 600.0}]
-    days = figures["days"]
-    assert len(days) == 4
-    (today,) = [each for each in days if each["answered"]]
-    assert today == {"first": f"{asked.created:%Y-%m-%d}", "days": 1, "answered": 1, "open": 3, "closed": 0}
-    assert f"Questions of {today['first']}\t1 answered, 3 open" in lines
-    assert f"Questions of {days[0]['first']}\tnone" in lines
-    assert not set("█▒░") & set("".join(lines)), "bars are for a terminal"
-
-
-def on_a_terminal(patch: pytest.MonkeyPatch, digest: Digest) -> list[str]:
-    stream = io.StringIO()
-    patch.setattr(stream, "isatty", lambda: True)
-    patch.setattr(sys, "stdout", stream)
-    patch.setenv("COLUMNS", "100")
-    parts = digest_parts(digest, period_of("7d", datetime(2026, 11, 22, tzinfo=UTC)))
-    Output(json=False).show(None, *parts)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
-    return [" ".join(line.split()) for line in plain.splitlines()]
-
-
-def test_digest_on_a_terminal_has_bars_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = date(2026, 11, 20)
-    stretches = (
-        Stretch(first, 1, 1, 1, 1),
-        Stretch(first + timedelta(1), 1),
-        Stretch(first + timedelta(2), 1, 60),
-    )
-    times = tuple(
-        Share(name, 3, 1, median)
-        for name, median in (("*", timedelta(hours=2)), ("eng*", timedelta(hours=1)), ("idle", None))
-    )
-    digest = replace(DigestBuilder().result(), stretches=stretches, routes=times)
-    lines = on_a_terminal(monkeypatch, digest)
-    assert "2026-11-20 █▒░ 1 answered, 1 open, 1 closed without an answer" in lines
-    assert "2026-11-21 none" in lines
-    assert f"2026-11-22 {'█' * 30} 60 answered" in lines
-    assert f"all others {'█' * 30} 3 asked, 1 answer, median 2 hours" in lines
-    assert f"eng* {'█' * 15} 3 asked, 1 answer, median 1 hour" in lines
-    assert "idle 3 asked, no answer" in lines
-    long = on_a_terminal(monkeypatch, replace(digest, stretches=(Stretch(first, 7, 1), Stretch(first, 7))))
-    assert "7 days from (UTC) Questions: █ answered, ▒ open, ░ closed" in long
-
-
-def test_digest_counts_approvals(prompt: Prompt) -> None:
-    consent = {
-        "kinds": ["confirmation"],
-        "action": "Send it",
-        "riskLevel": "high",
-        "approvals": [{"decidedBy": "user:bea", "at": "2020-01-02T03:30:00Z", "digest": ""}],
-        "decidedBy": "user:ade",
-        "receivedAt": "2020-01-02T03:04:05Z",
-        "answeredAt": "2020-01-02T04:04:05Z",
-        "response": "accept",
-    }
-    prompt.write(
-        5,
-        long_ago(5, 1, aaep=consent),
-        long_ago(5, 2, aaep={"kinds": ["confirmation"]} | {"closed": "expired"}),
-    )
-    counts = {"approved": 1, "rejected": 0, "expired": 1, "edited": 0}
-    found = prompt.json("digest", "9999d")
-    assert found["approvals"] == counts
-    assert found["decided"] == [{"risk": "high", "times": 1, "medianSeconds": 3600.0}]
-    assert {each["name"]: each["approvals"]["approved"] for each in found["people"]} == {
-        "user:ade": 1,
-        "user:bea": 1,
-    }
-    lines = prompt("digest", "9999d").out.splitlines()
-    assert {"Approvals approved\t1", "Approvals expired\t1", "Approvals edited\t0"} <= set(lines)
-    assert "Time to decide, high risk, median\t3600.000 s" in lines
-    assert "By person: user:bea\t1 approved" in lines

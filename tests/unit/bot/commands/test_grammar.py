@@ -13,7 +13,6 @@ from bot.commands.grammar import (
     List,
     OnCall,
     One,
-    Statistics,
     is_change,
     parse,
 )
@@ -72,8 +71,6 @@ EVE = datetime(2026, 12, 24, 18)  # noqa: DTZ001 - on the wall clock of the poli
         ("oncall cancel 3", OnCall("cancel", number=3)),
         ("oncall cancel #3.", OnCall("cancel", number=3)),
         ("ready", Board("ready")),
-        ("digest", Statistics()),
-        ("digest 30d", Statistics(30 * DAY)),
         ("help", Help()),
         ("?", Help()),
         ("help Answer", Help("answer")),
@@ -118,8 +115,6 @@ def test_parse_reads_every_form(text: str, command: Command) -> None:
         ("oncall take −2", "“−2” is not a duration of up to 14d"),
         ("oncall hand <@U0ADE> 1.5h", "“/clarify oncall hand @ade 2h”"),
         ("hello there", "Unknown command “hello”. Did you mean “/clarify help”?"),
-        ("digest soon", "“/clarify digest 7d”"),
-        ("digest 7d pgn", "“/clarify digest 7d”"),
         ("help xyzzy", "There is help on list, show, stale"),
     ],
 )

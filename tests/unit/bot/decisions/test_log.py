@@ -15,7 +15,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.decisions import chain, log
-from bot.decisions.keys import announce
 from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
 from bot.routing import Audiences
@@ -232,7 +231,9 @@ async def test_entry_follows_what_another_process_appends_at_the_same_time(
             pass
         await keeping.put(decided(1, signing))
         rotating.execute("begin")
-        announce(PostgresTx(rotating), signing, jwk_of(Ed25519PrivateKey.generate().public_key()), NOW)
+        log.announce_key(
+            PostgresTx(rotating), signing, jwk_of(Ed25519PrivateKey.generate().public_key()), NOW
+        )
         async with keeping.begins():
             await until(lambda: looking.execute(blocked).fetchone() != (0,))
             rotating.execute("commit")
@@ -320,6 +321,5 @@ def test_texts_over_two_kilobytes_come_from_the_record(signing: Signing) -> None
     record = decided(1, signing, question=long)
     receipt = signing.made(record)
     assert receipt is not None
-    (ended,) = log.ended_in(changed(record, receipt=receipt))
-    texts = texts_of(ended)
+    texts = texts_of(changed(record, receipt=receipt))
     assert texts["question"].strip() == long.strip()

@@ -148,11 +148,11 @@ async def test_later_write_has_a_higher_number_whatever_was_deleted(store: Store
                 "new": {"ts": ts(NEW)},
                 "to be changed yet": {"ts": ts(OLD + 1), "final": 0},
                 "begun again": {"ts": ts(OLD + 2), "intent_at": NOW},
-                "digest of a week that may not be over": {"ts": ts(OLD + 6), "kind": "digest"},
+                "post of a week that may not be over": {"ts": ts(OLD + 6), "kind": "post"},
             },
             {
                 "final": {"ts": ts(OLD + 3)},
-                "digest": {"ts": ts(HORIZON - 8 * DAY), "kind": "digest"},
+                "post": {"ts": ts(HORIZON - 8 * DAY), "kind": "post"},
                 "given up": {"ts": ts(OLD + 4), "final": 0, "failed": "is_archived"},
             },
         ),

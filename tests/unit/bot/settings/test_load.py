@@ -100,8 +100,8 @@ def test_ledgers_are_in_the_storage_without_a_folder(tmp_path: Path) -> None:
     settings = parse(FULL.replace(FOLDER, "directory = false"), file=tmp_path / "clarify.toml")
     prepare_folders(settings)
     assert settings.ledger_folder is None
-    assert settings.status_file == tmp_path / ".agentx/state/agent-status.json"
-    assert not settings.status_file.parent.exists()
+    assert settings.state_folder == tmp_path / ".agentx/state"
+    assert not settings.state_folder.exists()
 
 
 @pytest.mark.parametrize("value", ["true", "0", "7", "[]"])

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.settings.model import DigestSettings
 from tests.unit.bot.settings.parsing import parse
 
 
@@ -167,32 +166,3 @@ def test_settings_route_of_a_role_that_people_answer_for(
     assert settings.route_for("engineer", "architect").answerers == ("U9",)
     assert settings.route_for("engineer").answerers == ("U9",)
     assert settings.responders["architect"].command == ("architect", "--answer", "in full")
-
-
-@pytest.mark.parametrize(
-    ("every", "zone", "now", "due"),
-    [
-        ("Mon 09:00", "UTC", "2026-11-23T09:00+00:00", "2026-11-23T09:00+00:00"),
-        ("Mon 09:00", "UTC", "2026-11-23T08:59+00:00", "2026-11-16T09:00+00:00"),
-        ("mon 09:00", "UTC", "2026-11-23T08:59+00:00", "2026-11-16T09:00+00:00"),
-        ("Mon 09:00", "UTC", "2026-11-29T23:59+00:00", "2026-11-23T09:00+00:00"),
-        ("Sun 23:59", "UTC", "2026-11-23T00:00+00:00", "2026-11-22T23:59+00:00"),
-        ("Mon 09:00", "Europe/Berlin", "2026-11-23T08:00+00:00", "2026-11-23T08:00+00:00"),
-        ("Mon 00:30", "Pacific/Auckland", "2026-11-22T11:30+00:00", "2026-11-22T11:30+00:00"),
-        (
-            "Sun 02:30",
-            "Europe/Berlin",
-            "2026-03-29T01:30+00:00",
-            "2026-03-29T01:30+00:00",
-        ),  # there is no 02:30
-        ("Sun 02:30", "Europe/Berlin", "2026-03-29T01:29+00:00", "2026-03-22T01:30+00:00"),
-        ("Sun 02:30", "Europe/Berlin", "2026-10-25T00:30+00:00", "2026-10-25T00:30+00:00"),  # there are two
-        ("Sun 02:30", "Europe/Berlin", "2026-10-25T01:45+00:00", "2026-10-25T00:30+00:00"),
-        ("Mon 09:00", "Europe/Berlin", "2026-03-30T06:59+00:00", "2026-03-23T08:00+00:00"),
-    ],
-)
-def test_digest_is_due_by_the_wall_clock(every: str, zone: str, now: str, due: str) -> None:
-    settings = DigestSettings(channel="C1", every=every, timezone=zone)
-    found = settings.last_due(datetime.fromisoformat(now))
-    assert found.astimezone(UTC) == datetime.fromisoformat(due)
-    assert settings.last_due(found.astimezone(UTC)) == found, "its week stays the same"

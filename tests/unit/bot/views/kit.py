@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
@@ -14,22 +13,29 @@ from bot.routing import audience_of
 from bot.views import forms, notices
 from bot.views.blockkit import Draft
 from bot.views.card import card, plain_card
-from bot.views.figures import digest
 from bot.views.home import home
-from bot.views.lists import Offer, choice_of, decision_row, listing, rollup, rollup_modal, which_question
+from bot.views.lists import (
+    Offer,
+    choice_of,
+    decision_row,
+    listing,
+    past_row,
+    rollup,
+    rollup_modal,
+    which_question,
+)
 from bot.views.lists import row as list_row
 from bot.views.page import PageContent, PageItem, outside_words, page_card
 from bot.views.render import Message, Renderer
 from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
-from core.digest import DigestBuilder
 from core.lists import PastDecision, page_of
 from core.questions import NewQuestion, ask_of
 from core.transitions import opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
-from tests.unit.bot.strategies import NOW, SLA, record_of
+from tests.unit.bot.strategies import NOW, SLA
 
 
 def judged(draft: Draft) -> Message:
@@ -207,15 +213,4 @@ def notice_drafts(said: str) -> Iterator[Draft]:
     yield page_card(content(item(title=notices.handoff_title(handoff), body=notices.handoff_body(handoff))))
     yield notices.tools_notice([notices.ToolLine(said, said, said), notices.ToolLine(said, "success", said)])
     past = PastDecision("CLR-1-001", NOW, said, "closed", said, "", None, ())
-    yield listing("Decisions", page_of([decision_row(past, None)], 1, 1), query="x")
-    yield counted(said)
-
-
-def counted(said: str) -> Draft:
-    figures = DigestBuilder(NOW - timedelta(days=1), NOW + timedelta(days=1))
-    figures.add(
-        record_of(question=said, topic=said[:200], producer={"agent_id": "planner", "agent_name": said}),
-        "route",
-    )
-    found = figures.result()
-    return digest(found, "The week", "UTC", counted=found.names(), shown=str)
+    yield listing("Decisions", page_of([decision_row(past_row(past))], 1, 1), query="x")

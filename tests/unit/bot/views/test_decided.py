@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bot.cli.output import Cell, Table
 from bot.cli.records import table, whole
 from bot.views.card import card
 from bot.views.forms import full_view
 from bot.views.lists import Offer, listing, row, row_of
 from bot.views.notices import nudge_over
 from bot.views.page import page_card
+from bot.views.tables import Cell, Table
 from bot.views.wording import round_of
 from core.clarification import Answer, Approval, Clarification, Decider, Direct, Edit
 from core.lists import page_of

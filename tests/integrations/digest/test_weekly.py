@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from bot.app import Bot
+from bot.integrations.digest.settings import DigestSettings
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.pagers import Night, night
+from tests.unit.bot.settings.parsing import problems
 from workspace.seed import ADE, BOT_USER, EVA, FALLBACK, FOLAKE, GIO
 from workspace.state import Channel, Message
 
@@ -85,6 +87,7 @@ async def test_channel_gets_what_all_in_it_may_see_once_a_week(stage: Night) -> 
         assert digests(stage) == []
         await stage.later(bot, minutes=31)
         told = said(await posted(stage, 1))
+        assert await bot.messages.get("digest:2026-W48") is not None, "the next release knows it by this key"
         assert "The week to Monday, 23 November 2026" in told
         assert "*Asked*: 2 (" in told
         assert re.search(r"open-\*: [\d.]+ seconds, 1 asked, 1 answer\n", told)
@@ -157,3 +160,46 @@ async def test_what_its_channel_may_see_goes_nowhere_else(stage: Night) -> None:
         await stage.until(lambda: bot.shown.lanes.length == 0)
         await bot.board.messages.in_flight.settled()
     assert [channel for channel in stage.workspace.state.channels if digests(stage, channel)] == []
+
+
+@pytest.mark.parametrize(
+    ("every", "zone", "now", "due"),
+    [
+        ("Mon 09:00", "UTC", "2026-11-23T09:00+00:00", "2026-11-23T09:00+00:00"),
+        ("Mon 09:00", "UTC", "2026-11-23T08:59+00:00", "2026-11-16T09:00+00:00"),
+        ("mon 09:00", "UTC", "2026-11-23T08:59+00:00", "2026-11-16T09:00+00:00"),
+        ("Mon 09:00", "UTC", "2026-11-29T23:59+00:00", "2026-11-23T09:00+00:00"),
+        ("Sun 23:59", "UTC", "2026-11-23T00:00+00:00", "2026-11-22T23:59+00:00"),
+        ("Mon 09:00", "Europe/Berlin", "2026-11-23T08:00+00:00", "2026-11-23T08:00+00:00"),
+        ("Mon 00:30", "Pacific/Auckland", "2026-11-22T11:30+00:00", "2026-11-22T11:30+00:00"),
+        (
+            "Sun 02:30",
+            "Europe/Berlin",
+            "2026-03-29T01:30+00:00",
+            "2026-03-29T01:30+00:00",
+        ),  # there is no 02:30
+        ("Sun 02:30", "Europe/Berlin", "2026-03-29T01:29+00:00", "2026-03-22T01:30+00:00"),
+        ("Sun 02:30", "Europe/Berlin", "2026-10-25T00:30+00:00", "2026-10-25T00:30+00:00"),  # there are two
+        ("Sun 02:30", "Europe/Berlin", "2026-10-25T01:45+00:00", "2026-10-25T00:30+00:00"),
+        ("Mon 09:00", "Europe/Berlin", "2026-03-30T06:59+00:00", "2026-03-23T08:00+00:00"),
+    ],
+)
+def test_digest_is_due_by_the_wall_clock(every: str, zone: str, now: str, due: str) -> None:
+    settings = DigestSettings(channel="C1", every=every, timezone=zone)
+    found = settings.last_due(datetime.fromisoformat(now))
+    assert found.astimezone(UTC) == datetime.fromisoformat(due)
+    assert settings.last_due(found.astimezone(UTC)) == found, "its week stays the same"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('[digest]\nevery = "Mon 09:00"', "clarify.toml:1: digest.channel: required"),
+        ('[digest]\nchannel = "general"', 'clarify.toml:2: digest.channel: "general" is not a channel ID'),
+        ('[digest]\nchannel = "C1"\nevery = "Monday 9:00"', 'clarify.toml:3: digest.every: expected a day and a time, such as "Mon 09:00"'),
+        ('[digest]\nchannel = "C1"\nevery = "Mon 24:00"', "digest.every: expected a day and a time"),
+        ('[digest]\nchannel = "C1"\ntimezone = "Mars/Base"', 'clarify.toml:3: digest.timezone: unknown time zone "Mars/Base"'),
+    ],
+)  # fmt: skip
+def test_table_that_is_wrong_is_refused(source: str, expected: str) -> None:
+    assert [line for line in problems(source) if expected in line], problems(source)

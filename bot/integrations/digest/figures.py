@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from statistics import median
@@ -15,11 +16,12 @@ from statistics import median
 from core.approvals import RISKS, approved_by, risk_rank
 from core.clarification import US, Clarification, Confirmation, Round, one_line
 from core.clock import spoken
+from core.ledger import Contents
 
 _TOPIC = 120
 _BECAME = {"accept": "approved", "reject": "rejected"}
 _TOP, _PEOPLE = 5, 10
-_STRETCHES = 20  # Slack draws no more categories
+_STRETCHES = 20
 _OUTCOMES = {
     "answered": "answered",
     "resolved": "answered",
@@ -322,6 +324,23 @@ class DigestBuilder:
                 if who.startswith(_PERSON)
             }
         )
+
+
+async def add_all(
+    builder: DigestBuilder,
+    every: AsyncGenerator[Contents],
+    route: Callable[[Clarification], str],
+    may_see: Callable[[Clarification], Awaitable[bool]] | None = None,
+) -> list[str]:
+    """Adds the records that may be seen, each with the name of its route. Returns the clarifications that cannot be read."""
+    unread: list[str] = []
+    async with aclosing(every):
+        async for some in every:
+            unread += some.unreadable
+            for record in some.records:
+                if may_see is None or await may_see(record):
+                    builder.add(record, route(record))
+    return unread
 
 
 def in_one_unit(spans: Sequence[timedelta]) -> tuple[str, list[float]]:

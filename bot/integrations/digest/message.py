@@ -6,20 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from bot.views import inert
-from bot.views.blockkit import (
+from bot.api import (
+    Block,
     Context,
     Draft,
     Header,
-    Part,
     Section,
     Words,
+    as_name,
     code,
+    escaped_line,
     fixed,
+    in_words,
+    named,
+    plain,
     plain_words,
+    split_live,
 )
-from bot.views.numerals import in_words
-from core.digest import Count, Digest, Share, in_one_unit
+from bot.integrations.digest.figures import Count, Digest, Share, in_one_unit
 from core.lists import several
 
 _NAME, _ROUTE, _MOST_ROUTES = 60, 40, 20
@@ -37,12 +41,12 @@ class Figures:
     note: str = ""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Block, ...]:
         title = Section(Words(f"*{self.title}*", live=True))
-        return (title, code(self.table, inert.plain("\n".join(self.lines))), Context(plain_words(self.note)))
+        return (title, code(self.table, plain("\n".join(self.lines))), Context(plain_words(self.note)))
 
 
-def digest(
+def message(
     figures: Digest,
     heading: str,
     zone: str,
@@ -76,7 +80,7 @@ def digest(
     people = [f"• {shown(each.name)}: {in_words(each.words, locale)}" for each in figures.people]
     people = ["*By person*", *people] if people else []
     last = [*(f"*{title}*: {words}" for title, words in below), *people, *(f"_{note}_" for note in notes)]
-    parts: tuple[Part, ...] = (
+    parts: tuple[Block, ...] = (
         Header(heading),
         *_sections([f"*{name}*: {value}" for name, value in above]),
         *(part for each in tables for part in each.parts),
@@ -140,11 +144,11 @@ def by_route(figures: Digest, locale: str = "") -> Figures | None:
 
 
 def _sections(lines: Sequence[str]) -> tuple[Section, ...]:
-    return tuple(Section(Words(each, live=True)) for each in inert.split_live("\n".join(lines), 2900) if each)
+    return tuple(Section(Words(each, live=True)) for each in split_live("\n".join(lines), 2900) if each)
 
 
 def _named(count: Count) -> str:
-    return inert.clip_escaped(inert.escape(inert.as_name(count.name, _NAME) or inert.BLANK), _NAME)
+    return escaped_line(as_name(count.name, _NAME), _NAME)
 
 
 def _day(day: date, *, weekday: bool) -> str:
@@ -152,7 +156,7 @@ def _day(day: date, *, weekday: bool) -> str:
 
 
 def _route(share: Share) -> str:
-    return "all others" if share.name == "*" else inert.named(share.name, _ROUTE)
+    return "all others" if share.name == "*" else named(share.name, _ROUTE)
 
 
 def _with_approvals(share: Share, locale: str) -> str:

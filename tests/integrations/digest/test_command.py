@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot.commands import grammar
+from bot.integrated import commands_of
+from bot.views.lists import said
+from tests.integrations.digest.test_weekly import asks
 from tests.kit.world import World, config
-from tests.scenario.pagers import night
-from tests.scenario.test_weekly_digest import asks
 from tests.scenario.typist import command, ids, words
-from workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE
+from tests.unit.bot.judges import RENDERER, judge_message
+from workspace.seed import ADE, AGENTS, FOLAKE
 from workspace.state import Ephemeral, Message
 
+ADDED = commands_of(())
 TITLES = ["Questions a day by outcome", "Median time to answer by route"]
 ROUTE = f'[[routes]]\nagent = "mailer-*"\nchannel = "{AGENTS}"\n\n'
 
@@ -30,6 +33,40 @@ def tables(shown: Message | Ephemeral) -> list[list[list[str]]]:
         block["elements"][0]["elements"][0]["text"] for block in shown.blocks if block["type"] == "rich_text"
     ]
     return [[re.split(r" {2,}", line.strip()) for line in text.splitlines()[1:]] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("digest", timedelta(days=7)),
+        ("digest 30d", timedelta(days=30)),
+        ("digest “2 weeks”.", timedelta(days=14)),
+        ("digest soon", "“soon” is not a time span of up to a year. For example: “/clarify digest 7d”."),
+        ("digest 7d pgn", "“7d pgn” is not a time span"),
+        ("digest 367d", "“367d” is not a time span"),
+        ("digest " + "999999w" * 150, "is not a time span"),
+        ("digets 30d", "Did you mean “/clarify digest 30d”?"),
+        ("help diges", "Did you mean “/clarify help digest”?"),
+    ],
+)
+def test_command_takes_a_span(text: str, expected: timedelta | str) -> None:
+    found = grammar.parse(text, ADDED)
+    if isinstance(expected, str):
+        assert isinstance(found, grammar.Hint)
+        assert expected in found.text
+    else:
+        assert isinstance(found, grammar.Other)
+        assert (found.command.word, found.wanted) == ("digest", expected)
+
+
+def test_help_lists_and_explains_it() -> None:
+    for topic, expected in (
+        (None, "digest [7d] – statistics for the last days\nsearch"),
+        ("digest", "“/clarify digest 30d”"),
+    ):
+        message = RENDERER.message(said(grammar.help_text(topic, ADDED), heading="Help", live=False))
+        judge_message(message)
+        assert expected in message.text
 
 
 async def test_tables_have_the_figures_of_the_text(stage: World) -> None:
@@ -51,18 +88,6 @@ async def test_tables_have_the_figures_of_the_text(stage: World) -> None:
     assert [row[-1] for row in routes] == ["all others", "mailer-*"]
     for row in routes:
         assert re.search(rf"{re.escape(row[-1])}: {row[0]} \w+, {row[2]} asked, {row[1]} answer", told.text)
-
-
-@pytest.mark.parametrize("asked", [0, 1])
-async def test_table_that_would_say_nothing_is_left_out(stage: World, asked: int) -> None:
-    """Without questions there is none, with one route none by route."""
-    async with stage.bot():
-        for _ in range(asked):
-            await stage.ask()
-        told = await command(stage, "digest")
-    assert titles(told) == TITLES[:asked]
-    assert len(tables(told)) == asked
-    assert f"Asked: {asked} (" in told.text
 
 
 async def test_days_are_those_of_the_reader(stage: World) -> None:
@@ -97,28 +122,3 @@ async def test_days_are_utc_where_slack_names_no_known_zone(stage: World, zone: 
     async with stage.bot():
         await stage.ask()
         assert "Days in the time zone UTC." in words(await command(stage, "digest"))
-
-
-async def test_mention_gets_the_tables(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask()
-        await stage.workspace.post(ADE, AGENTS, f"<@{BOT_USER}> digest")
-        assert len(tables(await stage.whisper(ADE, "Last 7 days"))) == 1
-
-
-async def test_weekly_digest_is_one_message_with_the_tables(tmp_path: Path) -> None:
-    weekly = f'\n[digest]\nchannel = "{FALLBACK}"\nevery = "Mon 09:00"\n'
-    async with night(tmp_path) as stage:
-        monday = datetime(2026, 11, 23, 9, tzinfo=ZoneInfo("UTC"))
-        stage.clock.ahead += monday - timedelta(minutes=30) - stage.clock.now()
-        async with stage.bot(config(stage.producer.url, channel=FALLBACK, more=weekly)) as bot:
-            await stage.emit(timeout_seconds=600_000)
-            await stage.card("Shall I go on?", FALLBACK)
-            await stage.later(bot, minutes=31)
-            posted = await stage.message("The week to", FALLBACK)
-            await bot.board.messages.in_flight.settled()
-            assert titles(posted) == TITLES[:1]
-            assert tables(posted)[0][-1] == ["Mon 23 Nov", "0", "1", "0"]
-            assert "Mon 23 Nov: 1 open\n" in posted.text
-    posts = [call for call in stage.workspace.calls if call.method == "chat.postMessage"]
-    assert sum(str(call.args["text"]).startswith("The week to ") for call in posts) == 1

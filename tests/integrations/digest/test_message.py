@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bot.views.figures import by_day, by_route, digest
+from bot.integrations.digest.figures import Approvals, Count, Digest, DigestBuilder, Share, Stretch
+from bot.integrations.digest.message import by_day, by_route
+from bot.integrations.digest.message import message as digest
 from bot.views.render import Message
-from core.digest import Approvals, Count, Digest, DigestBuilder, Share, Stretch
 from tests.unit.bot.judges import RENDERER, judge_message, shown
 
 MINUTE = timedelta(minutes=1)

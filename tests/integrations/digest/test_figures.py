@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from core.clarification import Approval, Clarification, Confirmation, Edit, Entry, Round, round_with
-from core.digest import (
+from bot.integrations.digest.figures import (
     Approvals,
     Count,
     Digest,
@@ -18,6 +17,7 @@ from core.digest import (
     in_one_unit,
     nearest_rank,
 )
+from core.clarification import Approval, Clarification, Confirmation, Edit, Entry, Round, round_with
 from tests.kit.builders import NOW, record
 
 
@@ -34,8 +34,8 @@ def made(seq: int, status: str, *thread: tuple[str, str, float], **more: Any) ->
     return base.model_copy(update={"status": status, "thread": tuple(entries), "round": number, **more})
 
 
-def digest_of(*records: Clarification, since: timedelta | None = None) -> Digest:
-    builder = DigestBuilder(None if since is None else NOW + since)
+def digest_of(*records: Clarification) -> Digest:
+    builder = DigestBuilder()
     for one in records:
         builder.add(one)
     return builder.result()
@@ -70,19 +70,18 @@ def test_digest_small_table() -> None:
     assert found.answerers == (Count("user:ade", 3), Count("user:bea", 1))
 
 
-def test_digest_since_counts_what_was_created_since() -> None:
-    old = made(1, "resolved", ("answer", "user:ade", 10), created=NOW - timedelta(days=8))
-    at = made(2, "pending", created=NOW - timedelta(days=7))
-    found = digest_of(old, at, since=-timedelta(days=7))
-    assert (found.total, found.open, found.answers) == (1, 1, 0)
-    assert found.since == NOW - timedelta(days=7)
-
-
-def test_digest_until_leaves_out_what_was_created_from_then_on() -> None:
+def test_digest_counts_what_was_created_from_since_to_before_until() -> None:
     builder = DigestBuilder(NOW - timedelta(days=7), NOW)
-    for at in (-timedelta(days=7), -timedelta(seconds=1), timedelta(0)):
+    for at in (-timedelta(days=7, seconds=1), -timedelta(days=7), -timedelta(seconds=1), timedelta(0)):
         builder.add(made(1, "pending", created=NOW + at))
     assert builder.result().total == 2
+
+
+def test_digest_counts_approvals_of_each_round() -> None:
+    first, again = approval(1, response="reject"), approval(1, response="accept", by="user:bea")
+    found = digest_of(again.model_copy(update={"rounds": (first.current, again.current)}))
+    assert ("Approvals", "1 approved, 1 rejected") in found.words()
+    assert dict(found.shares()[0][1])["user:bea"] == "1 answer, median 1 minute; 1 approved"
 
 
 def test_digest_tells_routes_and_people_apart() -> None:
@@ -193,28 +192,6 @@ def test_digest_counts_approvals(one: Clarification, counts: Approvals, people: 
     assert found.approvals == counts
     assert [each.approvals for each in found.routes] == [counts]
     assert {each.name: each.approvals for each in found.people} == people
-
-
-def test_digest_counts_approvals_of_each_round_route_and_person() -> None:
-    first = approval(1, response="reject")
-    again = approval(1, response="accept", by="user:bea")
-    again = again.model_copy(update={"rounds": (first.current, again.current)})
-    builder = DigestBuilder()
-    builder.add(again, "a")
-    builder.add(approval(2, response="accept"), "b")
-    builder.add(approval(3, response="accept"), "b")
-    found = builder.result()
-    assert found.approvals == Approvals(approved=3, rejected=1)
-    assert {each.name: each.approvals for each in found.routes} == {
-        "a": Approvals(approved=1, rejected=1),
-        "b": Approvals(approved=2),
-    }
-    assert {each.name: each.approvals for each in found.people} == {
-        "user:ade": Approvals(approved=2, rejected=1),
-        "user:bea": Approvals(approved=1),
-    }
-    assert ("Approvals", "3 approved, 1 rejected") in found.words()
-    assert ("a", "1 asked, 1 answer, median 1 minute; 1 approved, 1 rejected") in found.shares()[0][1]
 
 
 def test_digest_times_decisions_by_risk_as_it_counts() -> None:
