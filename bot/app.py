@@ -27,7 +27,7 @@ from bot import home
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.log import DecisionLog, is_vouched_for
+from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
 from bot.delivery.build import DeliveryParts, resume_when_back
 from bot.delivery.build import build as build_shown

@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from bot.base import Base
-from bot.decisions.keys import is_vouched_for
+from bot.decisions.log import is_vouched_for
 from bot.intake.build import IntakeParts
 from bot.signing import Signing, settled
 from bot.slack.socket import Background

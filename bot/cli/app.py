@@ -700,7 +700,7 @@ def _of_integration(read: Callable[..., Any]) -> Callable[..., _Work]:
 
 
 for _word, _module in integrations.SHELL.items():
-    _in_shell(_TOGETHER, _word)(_of_integration(getattr(import_module(_module), _word)))
+    _command(_TOGETHER, _word, in_shell=True)(_of_integration(getattr(import_module(_module), _word)))
 
 
 @_command(_TOGETHER, in_shell=True)
