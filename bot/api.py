@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bot.checks import CheckResult, right, warning, wrong
-from bot.feed import Consumer
+from bot.checks import CheckResult, first_of, right, warning, wrong
+from bot.errors import StorageUnavailable
+from bot.feed import Consumer, Observer
 from bot.http import (
     ANSWER_TIMEOUT,
     NETWORK,
@@ -24,13 +25,18 @@ from bot.http import (
     retry_after,
     words,
 )
+from bot.intake.earlier import NOT_EMPTY, Earlier
+from bot.intake.entries import NOT_NOW, Counted
+from bot.intake.telling import Teller
 from bot.mailing import EventFollower, Follower, Host, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.outbox import Backoff, Delivered, GivenUp, Message, Outbox, Outcome, RetryLater
 from bot.posting import signature
+from bot.retention.local import Erased, LocalFiles
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
+    Configuration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -41,10 +47,12 @@ from bot.settings.model import (
     keep_token_private,
     url_host,
 )
-from bot.storage.changes import RecordChange
-from bot.storage.store import Acting, Store
+from bot.storage.changes import Position, RecordChange, following
+from bot.storage.outside import reading
+from bot.storage.store import Acting, Store, until_stored
 from bot.storage.tx import Tx
-from bot.views.inert import clip, line, plain, size
+from bot.views.inert import as_name, as_value, clip, line, plain, size
+from bot.views.notices import listed
 from core.records import Subject
 
 __all__ = [
@@ -52,13 +60,19 @@ __all__ = [
     "ANSWER_TIMEOUT",
     "BEFORE",
     "NETWORK",
+    "NOT_EMPTY",
+    "NOT_NOW",
     "NOT_SENT",
     "Acting",
     "Backoff",
     "CheckResult",
+    "Configuration",
     "Consumer",
+    "Counted",
     "Delivered",
+    "Earlier",
     "EnvironmentName",
+    "Erased",
     "EventFollower",
     "Follower",
     "GivenUp",
@@ -67,8 +81,10 @@ __all__ = [
     "HttpClient",
     "HttpUrl",
     "Integration",
+    "LocalFiles",
     "Message",
     "Name",
+    "Observer",
     "OnCall",
     "OnCallSource",
     "Outbox",
@@ -76,6 +92,7 @@ __all__ = [
     "OutsidePager",
     "PagerText",
     "Paging",
+    "Position",
     "Post",
     "RecordChange",
     "RetryLater",
@@ -83,27 +100,36 @@ __all__ = [
     "SettingsTable",
     "Shift",
     "SourceError",
+    "StorageUnavailable",
     "Store",
     "Subject",
+    "Teller",
     "Timetable",
     "Tx",
     "WebAddress",
+    "as_name",
+    "as_value",
     "clean",
     "clip",
+    "first_of",
+    "following",
     "in_own_thread",
     "is_loopback",
     "is_web_address",
     "json_body",
     "keep_token_private",
     "line",
+    "listed",
     "outcome_of",
     "plain",
     "read_environment",
+    "reading",
     "retry_after",
     "right",
     "signature",
     "signing_key",
     "size",
+    "until_stored",
     "url_host",
     "warning",
     "whole",
@@ -155,19 +181,26 @@ class Integration:
         name: in clarify.toml: of its table, of its key in `[[on_call]]`, of its pagers.
         settings: what its table holds: a `SettingsTable`, for `[name]`, or `tuple[SettingsTable, ...]`, for `[[name]]`.
             Variables in keys that end in `_env` must be set.
-        follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`, or a `Consumer`
-            of the feed that keeps itself what it owes.
+        default_on: returns the settings of one that needs no table, from the whole file; None: it is off.
+        follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`; a `Consumer`
+            of the feed that keeps itself what it owes; or an `Observer`, which brings something in step and stores nothing of a
+            change.
         check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
             must change nothing.
         keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
+        earlier: returns records that are older than a new, empty database, from the settings. Blocking.
+        files: returns how to move aside or erase the files that it keeps on this machine, from the settings.
         on_call: says who is on call.
         paging: pages people outside Slack.
     """
 
     name: str
     settings: Any = None
-    follows: Callable[[Host, Any], Follower | Consumer] | None = None
+    default_on: Callable[[Configuration], Any] | None = None
+    follows: Callable[[Host, Any], Follower | Consumer | Observer] | None = None
     check: Callable[[Any, Secrets], AsyncIterator[CheckResult]] | None = None
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
+    earlier: Callable[[Any], Earlier | None] | None = None
+    files: Callable[[Any], LocalFiles] | None = None
     on_call: OnCall | None = None
     paging: Paging | None = None

@@ -40,10 +40,8 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.integrated import followers_of
-from bot.integrations.ledgerfiles.bridge import Bridge
-from bot.integrations.ledgerfiles.intake import take_in
-from bot.mailing import Mailer
+from bot.intake.earlier import TakingIn
+from bot.integrated import Integrated
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
@@ -74,7 +72,6 @@ from core.errors import (
     LockTimeout,
     RecordUnreadable,
 )
-from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -242,8 +239,7 @@ class Bot:
             clock=clock,
             locale_of=base.people.known_locale,
         )
-        followers, self.broken = followers_of(base)
-        self.mailers = [each for each in followers if isinstance(each, Mailer)]
+        self.integrated = Integrated.build(base, told.teller)
         self.log = (
             DecisionLog(
                 store=store,
@@ -257,24 +253,13 @@ class Bot:
             if signing is not None
             else None
         )
-        self.bridge = None
-        if settings.ledger_folder is not None:
-            self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
-                ledger=ledger,
-                store=store,
-                router=base.router,
-                notices=told.notices,
-                clock=clock,
-                archive_after=settings.ledger.archive_after,
-            )
         self.feed = Feed(
             consumers=[
-                *followers,
+                *self.integrated.consumers,
                 *(each for each in (self.callbacks, self.log) if each is not None),
             ],
-            absent=self.broken,
-            observers=[self.bridge] if self.bridge is not None else [],
+            absent=self.integrated.broken,
+            observers=self.integrated.observers,
             ledger=ledger,
             store=store,
             clock=clock,
@@ -388,7 +373,7 @@ class Bot:
         """
         self._http = self._listen()
         if leads := await self.store.lead(wait=False):
-            await self._take_in_files()
+            await self._take_in_earlier()
         await self._read_records()
         if leads:
             await self._restore()
@@ -409,18 +394,18 @@ class Bot:
             for known in some:
                 self.shown.delivery.know(known)
 
-    async def _take_in_files(self) -> bool:
-        """Takes in the ledger files if the database is new and empty. Returns whether it did."""
-        settings = self.base.settings
-        return self.bridge is not None and await take_in(
-            bridge=self.bridge,
+    async def _take_in_earlier(self) -> bool:
+        """Takes in records from before if the database is new and empty. Returns whether it did."""
+        taking = TakingIn(
+            store=self.store,
+            clock=self.base.clock,
             keys=self.signing,
+            sla=self.base.settings.monitor.sla,
             delivery=self.shown.delivery,
-            renderer=self.base.renderer,
-            storage=settings.storage.path,
-            sla=settings.monitor.sla,
-            channel=settings.slack.fallback_channel or settings.route_for("").channel,
+            teller=self.told.teller,
+            name=str(self.base.settings.storage.path),
         )
+        return await self.integrated.take_in(taking)
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` in the background. When it ends, the bot ends."""
@@ -467,7 +452,7 @@ class Bot:
             await asyncio.gather(telling, return_exceptions=True)
         self.shown.lanes.active = True
         try:
-            if await self._take_in_files():
+            if await self._take_in_earlier():
                 await self._read_records()
             await self._restore()
             await self._lead()
@@ -635,9 +620,8 @@ class Bot:
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()
         await self.base.web.close()
-        if self.bridge is not None and self.store.leads:
-            await self.bridge.settle()
-            await self.feed.save()
+        if self.store.leads:
+            await self.feed.settle()
         await self.store.close()
         _log.info("stopped")
 
@@ -752,11 +736,9 @@ class Bot:
             self.told,
             self.slack,
             signing=self.signing,
-            mailers=self.mailers,
-            broken=self.broken,
+            integrated=self.integrated,
             feed=self.feed,
             callbacks=self.callbacks,
-            bridge=self.bridge,
             storage_trouble=self.store.trouble,
             connections=connections,
         )
@@ -836,7 +818,7 @@ class Bot:
         put(tx, [message])
         claims = claims_in(entry)
         data = {"entry": entry, "head": claims["head"], "sha256": claims["sha256"]}
-        told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.mailers]
+        told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.integrated.mailers]
 
         def announced() -> None:
             self.slack.app.later.run(self.shown.delivery.send_stored(message.key), "post a checkpoint")

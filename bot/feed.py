@@ -20,9 +20,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from math import inf
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -73,10 +74,14 @@ class Consumer(Protocol):
         """Sends what it owes, until cancelled."""
 
 
+@runtime_checkable
 class Observer(Protocol):
-    """Keeps something in step with the records. `undone`: the first change that it has not finished; None: it has all."""
+    """Keeps something in step with the records. `undone`: the first change that it has not finished; None: it has all. `part`:
+    what /readyz calls it.
+    """
 
     name: str
+    part: str
     gather: float
     undone: Position | None
 
@@ -88,6 +93,12 @@ class Observer(Protocol):
 
     async def run(self, done: Callable[[], None]) -> None:
         """Does what is to be done, until cancelled. Calls `done` when `undone` has moved on."""
+
+    async def settle(self) -> None:
+        """Finishes what was decided last, in a moment: the bot stops. It is called after `run`."""
+
+    def trouble(self) -> str | None:
+        """Returns why it does not keep in step, or None."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -147,19 +158,20 @@ class Feed:
         """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for part in self.consumers:
-                group.create_task(self._keep_running(part), name=part.name)
+                group.create_task(self._keep_running(part.name, part.run), name=part.name)
             for each in self._lanes:
                 for observer in each.observers:
-                    group.create_task(observer.run(each.save_soon), name=observer.name)
+                    run = partial(observer.run, each.save_soon)
+                    group.create_task(self._keep_running(observer.name, run), name=observer.name)
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
 
-    async def _keep_running(self, consumer: Consumer) -> None:
-        """Runs a consumer's sending half; after a defect, again."""
+    async def _keep_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Runs what a consumer or observer does; after a defect, again."""
         for failures in count():
             try:
-                await consumer.run()
-            except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
-                self.failed(consumer.name, "it stopped, and was started again", error)
+                await run()
+            except Exception as error:  # noqa: BLE001 - one part's defect must not stop the others
+                self.failed(name, "it stopped, and was started again", error)
             else:
                 return
             await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
@@ -169,8 +181,15 @@ class Feed:
         _log.error("a consumer of changes failed", consumer=consumer, what=what, exc_info=error)
         self._failed[consumer] = f"{what} ({type(error).__name__})", self.clock.now()
 
-    async def save(self) -> None:
-        """Stores up to where all have taken changes. Call it after `run`."""
+    async def settle(self) -> None:
+        """Has observers finish, and stores up to where they have. Call it after `run`."""
+        for observer in self.observers:
+            try:
+                await observer.settle()
+            except Exception:  # noqa: BLE001 - one observer's defect must not stop the others
+                _log.exception("an observer of changes could not finish", observer=observer.name)
+        if not self.observers:
+            return
         try:
             for each in self._lanes:
                 await each.save()

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from bot.http import HttpClient
+from bot.intake.entries import Entries
+from bot.intake.telling import Teller
 from bot.outbox import (
     Backoff,
     Delivered,
@@ -47,7 +49,7 @@ class Host:
     """The running bot, for one integration.
 
     `secret` returns the secret in an environment variable that its settings name. `on_outcome` counts an attempt to tell a
-    party, by its label: "sent", "later", "never".
+    party, by its label: "sent", "later", "never". `entries` takes in what other programs say; `teller` tells people.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Host:
     rng: random.Random
     secret: Callable[[str], str]
     on_outcome: Callable[[str, str], None]
+    entries: Entries
+    teller: Teller
 
 
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Posted | str]]

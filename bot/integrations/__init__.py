@@ -1,7 +1,7 @@
 """Parts that an installation can run without: a folder each, which can be deleted.
 
-Each has an `integration` (`bot.api.Integration`). Its folder is imported only if `clarify.toml` has its table. Other packages
-add theirs through the entry-point group `clarify.integrations`, with the name of the table: `teams = "clarify_teams:integration"`.
+Each has an `integration` (`bot.api.Integration`). Its folder is imported only if `clarify.toml` has its table, or it is on without
+one. To cut one out, delete its folder. Other packages add theirs through the entry-point group `clarify.integrations`, with the name of the table: `teams = "clarify_teams:integration"`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 GROUP = "clarify.integrations"
-OURS = {
-    "apprise": "bot.integrations.apprise",
-    "github": "bot.integrations.github",
-    "ical": "bot.integrations.ical",
-    "pagerduty": "bot.integrations.pagerduty",
-    "webhooks": "bot.integrations.webhooks",
-}
-"""The modules of our own, by name."""
-TABLES = ("github", "webhooks")
+_FOLDER = Path(__file__).parent
+
+
+def _there(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in names if (_FOLDER / name / "__init__.py").exists())
+
+
+OURS = _there("apprise", "github", "ical", "ledgerfiles", "pagerduty", "webhooks")
+"""The folders of our own."""
+TABLES = _there("github", "webhooks")
 """Those that have a table of their own."""
-ON_CALL = {"ical_env": "ical", "pagerduty": "pagerduty"}
+DEFAULT_ON = _there("ledgerfiles")
+"""Those that are on without one."""
+ON_CALL = {key: name for key, name in {"ical_env": "ical", "pagerduty": "pagerduty"}.items() if name in OURS}
 """Those that say who is on call, by their key in `[[on_call]]`. That of others is their name."""
-PAGERS = ("apprise",)
+PAGERS = _there("apprise")
 """Those that page people outside Slack: steps name them as `NAME:VARIABLE`."""
 
 
@@ -59,7 +63,7 @@ def load(name: str) -> Any:
     Raises:
         Exception: whatever its module raises; TypeError if what it names is no integration of that name.
     """
-    found = import_module(OURS[name]).integration if name in OURS else _theirs()[name].load()
+    found = import_module(f"{__name__}.{name}").integration if name in OURS else _theirs()[name].load()
     if getattr(found, "name", None) != name:
         raise TypeError(f'it names no Integration with name="{name}"')
     return found

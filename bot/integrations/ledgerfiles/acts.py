@@ -235,7 +235,7 @@ def unreadable(issue: int, file: Sequence[Any], known: Container[str]) -> dict[s
             found.append(why_invalid(issue, at, item))
         elif name not in known and is_too_long(item):
             why = (f"too long, at most {BODY_LIMIT} characters",)
-            found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE, ""))
+            found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE))
     return {f"odd {each.name}": each for each in found if each is not None}
 
 

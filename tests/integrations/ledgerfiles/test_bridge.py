@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,30 @@ import pytest
 
 from bot.integrations.ledgerfiles import bridge
 from bot.integrations.ledgerfiles.acts import Act, Base, acts
-from tests.integrations.ledgerfiles.test_acts import asked
-from tests.kit.databases import issues_in, records_in
+from tests.integrations.ledgerfiles.kit import (
+    DIRECTORY,
+    ROLES,
+    Json,
+    accused,
+    bridge_of,
+    file_of,
+    in_file,
+    in_step,
+    in_store,
+    notice,
+    put,
+    rewrite,
+    stage_issues,
+    text,
+    theirs,
+)
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
-from tests.kit.world import World, config, said, scene
+from tests.kit.world import World, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
-from workspace.seed import AGENTS, FALLBACK, FOLAKE
-from workspace.state import Message
-
-Json = dict[str, Any]
-DIRECTORY = 'directory = "ledgers"'
+from workspace.seed import AGENTS, FOLAKE
 
 
 @pytest.fixture
@@ -35,56 +46,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         made.configure(text(made))
         yield made
-
-
-def text(stage: World, **more: Any) -> str:
-    return config(stage.producer.url, **more)
-
-
-async def notice(stage: World, words: str) -> Message:
-    """The bot's message that says so, wherever it stands."""
-    found: Message = await stage.until(
-        lambda: next((m for c in (AGENTS, FALLBACK) for m in messages(stage, c) if words in said(m)), None)
-    )
-    return found
-
-
-def messages(stage: World, channel: str) -> list[Message]:
-    return stage.workspace.messages(channel) if channel in stage.workspace.state.channels else []
-
-
-def accused(stage: World) -> list[str]:
-    """What people were told that others did to files."""
-    told = [said(each) for channel in (AGENTS, FALLBACK) for each in messages(stage, channel)]
-    return [each for each in told if "another program" in each.lower() or "does not count" in each]
-
-
-def file_of(stage: World, issue: int = 100001) -> Path:
-    return stage.folder / f"ledgers/issue-{issue}.json"
-
-
-def in_file(stage: World, issue: int = 100001) -> list[Json]:
-    path = file_of(stage, issue)
-    return json.loads(path.read_text())["clarifications"] if path.exists() else []
-
-
-def in_store(stage: World, issue: int = 100001) -> list[Json]:
-    return records_in(stage.rows, issue)
-
-
-async def in_step(stage: World, issue: int = 100001) -> list[Json]:
-    """The records, once the file has them all as they are."""
-    await until(lambda: in_store(stage, issue) and in_file(stage, issue) == in_store(stage, issue))
-    return in_file(stage, issue)
-
-
-def rewrite(stage: World, change: Callable[[list[Json]], None], issue: int = 100001) -> None:
-    """As a program does that keeps no rules: without the marker."""
-    path = file_of(stage, issue)
-    whole = json.loads(path.read_text())
-    change(whole["clarifications"])
-    path.with_suffix(".new").write_text(json.dumps(whole))
-    path.with_suffix(".new").replace(path)
 
 
 async def test_what_is_asked_and_answered_is_in_the_file(stage: World) -> None:
@@ -147,26 +108,6 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
         await in_step(stage)
         assert in_store(stage)[0]["status"] == "pending"
     assert stage.producer.replies == []
-
-
-def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
-    """A clarification as another implementation begins it."""
-    begun = asked() | {
-        "id": f"CLR-7-{number:03}",
-        "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z",
-    }
-    del begun["aaep"]
-    begun["thread"][0]["body"] = question
-    return begun | more
-
-
-def put(stage: World, *records: Json) -> None:
-    whole = {"issueNumber": 7, "clarifications": list(records), "by": "them"}
-    file_of(stage, 7).parent.mkdir(exist_ok=True)
-    file_of(stage, 7).write_text(json.dumps(whole))
-
-
-ROLES = '[responders.architect]\npeople = ["C0AGENTS"]\n'
 
 
 async def test_status_without_a_word_is_taken_but_closes_no_approval(stage: World) -> None:
@@ -578,10 +519,6 @@ async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: W
     assert accused(stage) == []
 
 
-def stage_issues(stage: World) -> list[int]:
-    return issues_in(stage.rows)
-
-
 async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -593,11 +530,10 @@ async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
         await notice(stage, "Ledger files are behind")
-        assert bot.bridge is not None
-        assert "1 ledger file is behind" in (bot.bridge.overdue() or "")
+        assert "1 ledger file is behind" in (bridge_of(bot).trouble() or "")
         (stage.folder / "elsewhere").rename(file_of(stage).parent)
         await in_step(stage)
-        await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
+        await until(lambda: bridge_of(bot).trouble() is None)
 
 
 async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) -> None:
@@ -639,7 +575,7 @@ async def test_file_of_deleted_records_goes_to_the_archive_when_it_would_have(
     if days == 0:
         stage.configure(stage.file.read_text().replace('"30d"', '"0s"'))
     file_of(stage).write_text(file_of(stage).read_text() + "\n")
-    state = "select state from bridge where issue = 100001"
+    state = "select state from ledgerfiles where issue = 100001"
     left = rows_of(stage, state)
     async with stage.bot():
         await until(lambda: rows_of(stage, state) != left)
@@ -683,9 +619,8 @@ async def test_odd_file_stops_no_other(stage: World, monkeypatch: pytest.MonkeyP
         await stage.ask("rpl_2", session="sess_two", question="And now?")
         await in_step(stage, 100002)
         await notice(stage, "RecursionError")
-        assert bot.bridge is not None
         for _ in range(2000):  # as after hours
-            await bot.bridge._later(100001, "held")
+            await bridge_of(bot)._later(100001, "held")
         monkeypatch.setattr(bridge, "acts", acts)
         await in_step(stage)
 
