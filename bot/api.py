@@ -103,6 +103,7 @@ __all__ = [
     "StorageUnavailable",
     "Store",
     "Subject",
+    "Tables",
     "Teller",
     "Timetable",
     "Tx",
@@ -174,6 +175,19 @@ class Paging:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Its tables, from files `0001_….sql` in its folder; what a later release changes goes into a next file. They are in SQLite's
+    dialect, of which the bot makes PostgreSQL's (`bot/storage/schema.py`). Their names begin with the integration's. A row about a
+    clarification refers to it with `references clarifications on delete cascade`.
+
+    Args:
+        leave_out: removes from a backup that is being restored what is no longer so.
+    """
+
+    leave_out: Callable[[Tx], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Integration:
     """One integration. Only `name` is required; leave out what it does not do.
 
@@ -190,6 +204,7 @@ class Integration:
         keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
         earlier: returns records that are older than a new, empty database, from the settings. Blocking.
         files: returns how to move aside or erase the files that it keeps on this machine, from the settings.
+        tables: its tables, if it has any.
         on_call: says who is on call.
         paging: pages people outside Slack.
     """
@@ -202,5 +217,6 @@ class Integration:
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
     earlier: Callable[[Any], Earlier | None] | None = None
     files: Callable[[Any], LocalFiles] | None = None
+    tables: Tables | None = None
     on_call: OnCall | None = None
     paging: Paging | None = None

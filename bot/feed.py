@@ -52,7 +52,7 @@ _OPEN = "open/"  # before a consumer's name: it begins again with this clarifica
 
 
 class Consumer(Protocol):
-    """Tells others of changes."""
+    """Tells others of changes. One that must know when it is new, or missed changes, is a `Beginner`, too."""
 
     name: str
     gather: float  # seconds for which its changes are gathered, to be stored together
@@ -72,6 +72,14 @@ class Consumer(Protocol):
 
     async def run(self) -> None:
         """Sends what it owes, until cancelled."""
+
+
+@runtime_checkable
+class Beginner(Protocol):
+    """A consumer or an observer that has more to do at its beginning than to follow what comes."""
+
+    def begin_anew(self, tx: Tx) -> None:
+        """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
 
 
 @runtime_checkable
@@ -224,7 +232,7 @@ class Feed:
             return
         names, now, keep = [each.name for each in self._parts], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep
-        observers = {each.name: each for each in self.observers}
+        begins = {each.name: each.begin_anew for each in self._parts if isinstance(each, Beginner)}
 
         def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
             known = dict(rows.places(tx))
@@ -239,8 +247,8 @@ class Feed:
                     lagging.append(name)
                     known[name] = rows.begin_with_open(tx, name, _OPEN + name, self.store.horizon, now)
                     rows.note_failure(tx, name, None, "it lagged too far behind", now)
-                if name in observers:
-                    observers[name].begin_anew(tx)
+                if name in begins:
+                    begins[name](tx)
             rows.drop(tx, gone)
             rows.forget_failures(tx, now - _TOLD)
             return gone, lagging, {name: known[name] for name in names}

@@ -297,7 +297,7 @@ class Message:
 
 @dataclass(eq=False)
 class Mail:
-    """Stores the messages of a sender, `name`, to one party until they are delivered: the rows of `webhook_outbox` with both
+    """Stores the messages of a sender, `name`, to one party until they are delivered: the rows of `outbox` with both
     names in `endpoint`.
 
     `attempt` is for an `Outbox`, with what messages are about as keys. A message older than `patience` is given up once it, or
@@ -319,7 +319,7 @@ class Mail:
     async def owed(self) -> list[str]:
         """Returns the clarifications with messages in the order to try them: those that never failed first."""
         rows = await self.store.read(
-            """select clarification from webhook_outbox where endpoint = :party
+            """select clarification from outbox where endpoint = :party
                group by clarification order by min(failures), min(seq)""",
             party=self.endpoint,
         )
@@ -328,15 +328,15 @@ class Mail:
     def add(self, tx: Tx, messages: Sequence[Message], now: datetime) -> None:
         """Stores messages. `put` what they are about afterwards."""
         tx.many(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
-               values (:party, :id, :about, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
+            """insert into outbox (endpoint, id, clarification, type, body, queued_at)
+               values (:party, :id, :about, :kind, :body, :now) on conflict (endpoint, id) do nothing""",
             [{**asdict(each), "party": self.endpoint, "now": now.timestamp()} for each in messages],
         )
 
     async def attempt(self, about: str) -> Outcome | None:
         """Sends the first message about something, or gives it up after `patience`."""
         row = await self.store.read_one(
-            """select seq, id, type, body, queued_at, failures from webhook_outbox
+            """select seq, id, type, body, queued_at, failures from outbox
                where endpoint = :party and clarification = :about order by seq limit 1""",
             party=self.endpoint,
             about=about,
@@ -353,9 +353,7 @@ class Mail:
             self._fails = isinstance(outcome, RetryLater)
         if isinstance(outcome, RetryLater):
             if not row["failures"]:
-                await self.store.run(
-                    "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
-                )
+                await self.store.run("update outbox set failures = 1 where seq = :seq", seq=row["seq"])
             return outcome
         if isinstance(outcome, GivenUp) and outcome.party_wide:
             self._gone = outcome.reason
@@ -365,9 +363,9 @@ class Mail:
         """Deletes a message; returns whether there is another about the same."""
 
         def work(tx: Tx) -> bool:
-            tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
+            tx.run("delete from outbox where seq = :seq", seq=seq)
             left = tx.one(
-                "select 1 from webhook_outbox where endpoint = :party and clarification = :about limit 1",
+                "select 1 from outbox where endpoint = :party and clarification = :about limit 1",
                 party=self.endpoint,
                 about=about,
             )
@@ -378,17 +376,17 @@ class Mail:
 
 async def waiting(store: Store) -> Mapping[str, int]:
     """Returns how many stored messages each party has."""
-    rows = await store.read("select endpoint, count(*) as n from webhook_outbox group by endpoint")
+    rows = await store.read("select endpoint, count(*) as n from outbox group by endpoint")
     return {row["endpoint"]: int(row["n"]) for row in rows}
 
 
 def retain(tx: Tx, prefix: str, parties: Collection[str]) -> int:
     """Deletes the messages for parties whose name begins so, and are not in `parties`; returns how many."""
-    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
+    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from outbox")}
     gone = [each for each in there.difference(parties) if each.startswith(prefix)]
-    return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
+    return sum(tx.run("delete from outbox where endpoint = :party", party=each) for each in gone)
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:
     for some in batches(clarifications):
-        tx.run("delete from webhook_outbox where clarification in :ids", ids=some)
+        tx.run("delete from outbox where clarification in :ids", ids=some)

@@ -6,12 +6,17 @@ one. To cut one out, delete its folder. Other packages add theirs through the en
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+_log = structlog.get_logger("clarify.integrations")
 GROUP = "clarify.integrations"
 _FOLDER = Path(__file__).parent
 
@@ -55,6 +60,29 @@ def is_pager(kind: str) -> bool:
 def tables() -> set[str]:
     """Returns the names of all that may have a table."""
     return {*TABLES, *_theirs()}
+
+
+@cache
+def schemas() -> Mapping[str, Sequence[str]]:
+    """Returns the SQL files of integrations that have tables, in order, by name. Imports none of them."""
+    folders = {name: _FOLDER / name for name in OURS}
+    for name, each in _theirs().items():
+        spec = find_spec(each.module.partition(".")[0])
+        if spec is not None and spec.submodule_search_locations:
+            folders[name] = Path(spec.submodule_search_locations[0], *each.module.split(".")[1:])
+    files = {name: sorted(folder.glob("*.sql")) for name, folder in sorted(folders.items())}
+    return {
+        name: [each.read_text(encoding="utf-8") for each in found] for name, found in files.items() if found
+    }
+
+
+def installed() -> Iterator[Any]:
+    """Yields all integrations, also those that are not configured, without those that cannot be loaded."""
+    for name in sorted({*OURS, *_theirs()}):
+        try:
+            yield load(name)
+        except Exception:  # noqa: BLE001 - others wrote it
+            _log.exception("an integration cannot be loaded", integration=name)
 
 
 def load(name: str) -> Any:

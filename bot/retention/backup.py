@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bot import integrations
 from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, turns
@@ -199,5 +200,7 @@ def leave_out(tx: Tx, now: datetime) -> None:
     turns.begin_anew(tx)
     push.begin_anew(tx, now.isoformat())
     messages.show_again(tx)
-    tx.run("delete from ledgerfiles")
+    for each in integrations.installed():
+        if each.tables is not None and each.tables.leave_out is not None:
+            each.tables.leave_out(tx)
     tx.run("update installation set moved_to = null, moved_from = null")

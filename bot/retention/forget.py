@@ -326,6 +326,6 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 def _elsewhere(tx: Tx, subject: Subject) -> Mapping[str, Sequence[str]]:
     """Asks the integrations, also those that are no longer configured."""
-    asked = {name: integrations.load(name).keeps for name in sorted(integrations.OURS)}
+    asked = {each.name: each.keeps for each in integrations.installed()}
     found = {name: tuple(keeps(tx, subject)) for name, keeps in asked.items() if keeps is not None}
     return {name: places for name, places in found.items() if places}

@@ -105,7 +105,6 @@ def begin(tx: Tx, consumer: str, horizon: str) -> Position:
 def begin_with_open(tx: Tx, consumer: str, what: str, horizon: str, now: datetime) -> Position:
     """Puts a consumer at the end, as if it were new, and a change for each clarification that needs something behind that."""
     place = begin(tx, consumer, horizon)
-    tx.run("update consumers set about = null where name = :name", name=consumer)
     tx.run(
         f"""insert into changes (written, clarification, revision, what, at)
             select {tx.place}, id, revision, :what, :at from clarifications where live = 1 order by issue, number""",

@@ -101,7 +101,7 @@ async def replayed(folder: Path, size: Size) -> list[Row]:
         async with served(receiver.take) as address, serving(time.time) as github:
             on = _Replay(place, store, receiver, github, address, size)
             first = await on.passed()
-            await store.run("delete from webhook_outbox")  # as if it were sent
+            await store.run("delete from outbox")  # as if it were sent
             await store.run("update consumers set written = 0, seq = 0")
             again = await on.passed()
     finally:
@@ -194,7 +194,7 @@ class _Replay:
                 await asyncio.sleep(_LOOK)
         if (trouble := await self.feed.trouble()) is not None:
             raise RuntimeError(trouble)
-        waiting = await self.store.read("select id from webhook_outbox")
+        waiting = await self.store.read("select id from outbox")
         decided = await self.store.read("select jti from decisions where kind = 'decision'")
         return _Done(
             speeds,

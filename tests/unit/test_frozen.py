@@ -193,7 +193,7 @@ ROWS = {
     "select distinct state from inbox": {"done"},
     "select name from counters": {"issue", "page"},
     "select via, target, state from sendings": {"apprise PAGER_URL sent"},
-    "select type from webhook_outbox": {
+    "select type from outbox": {
         "clarification-answered", "clarification-escalated", "clarification-requested", "clarification-resolved",
         "clarification-stale",
     },

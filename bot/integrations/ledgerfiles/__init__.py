@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
-from bot.api import CheckResult, Earlier, Host, Integration, LocalFiles, Observer, Secrets
+from bot.api import CheckResult, Earlier, Host, Integration, LocalFiles, Observer, Secrets, Tables
 from bot.integrations.ledgerfiles import folder
 from bot.integrations.ledgerfiles.folder import FolderSettings
 
@@ -46,4 +46,5 @@ integration = Integration(
     check=_check,
     earlier=_earlier,
     files=_files,
+    tables=Tables(leave_out=lambda tx: tx.run("delete from ledgerfiles")),
 )

@@ -21,7 +21,7 @@ def settings(tmp_path: Path) -> FolderSettings:
 
 
 def checked(settings: FolderSettings) -> list[CheckResult]:
-    return list(check_folder(settings, {}.__getitem__))
+    return list(check_folder(settings, lambda name: name))
 
 
 def test_what_is_no_ledger_though_it_is_named_like_one(settings: FolderSettings) -> None:

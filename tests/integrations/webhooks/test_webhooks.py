@@ -480,7 +480,7 @@ async def test_receipt_of_an_earlier_round_follows_as_well(
     )
     await world.quiet()
     assert receipts(receiver)[-1] == ("answered", f"{ID}/1")
-    assert await world.store.read("select * from webhook_unsigned") == []
+    assert await world.store.read("select * from webhooks_unsigned") == []
 
 
 async def test_decision_without_a_receipt_is_not_remembered_for_ever(
@@ -493,7 +493,7 @@ async def test_decision_without_a_receipt_is_not_remembered_for_ever(
     await world.clock.advance(timedelta(days=31).total_seconds())
     world.feed.record_changed(await decided(world, seq=2))
     await world.quiet()
-    found = await world.store.read("select clarification from webhook_unsigned")
+    found = await world.store.read("select clarification from webhooks_unsigned")
     assert [row["clarification"] for row in found] == ["CLR-42-002"]
 
 
@@ -537,7 +537,7 @@ async def test_what_is_forgotten_after_it_was_read_is_told_to_nobody(
     (body,) = map(json.loads, bodies)
     assert body["data"]["topic"] == "(forgotten)"
     assert "receipt" not in body["data"]
-    for table in ("webhook_outbox", "webhook_unsigned"):
+    for table in ("outbox", "webhooks_unsigned"):
         assert await world.store.read(f"select * from {table}") == []  # noqa: S608 - ours
 
 
@@ -609,15 +609,15 @@ async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: 
     world.endpoints = (Endpoint("http://127.0.0.1:1/other", b"key"),)
     await world.start()
     await world.kill()
-    assert await world.store.read("select * from webhook_outbox") == []
+    assert await world.store.read("select * from outbox") == []
 
 
 async def test_storage_that_fails_loses_nothing(world: World, receiver: Receiver) -> None:
     await world.start()
-    await world.store.run("alter table webhook_outbox rename to away")
+    await world.store.run("alter table outbox rename to away")
     await world.ask()
     await until(lambda: world.clock.sleeping)
-    await world.store.run("alter table away rename to webhook_outbox")
+    await world.store.run("alter table away rename to outbox")
     await world.clock.advance(2)
     await world.quiet()
     assert receiver.events == [f"requested {ID}"]
