@@ -34,7 +34,7 @@ PATIENCE = 10.0  # seconds to lock a ledger for commands that move or rewrite wh
 _NAMED = re.compile(r"issue-[0-9].*\.json")
 _DRAFT = re.compile(r"issue-([0-9]{1,9})(?:[._-].*)?\.json\.[0-9]+\.[0-9a-f]{32}")
 _QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
-State = tuple[int, int]
+State = str
 """Modification time and inode: they change with every write of a file, in place or not."""
 Check = Callable[[], None]
 """Raises LockTimeout if the ledger's lock was lost."""
@@ -262,8 +262,9 @@ class LedgerFiles:
 
 
 def state_of(path: str | Path) -> State:
+    """Raises FileNotFoundError."""
     found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of ten thousand in a row, a Path costs more than this
-    return found.st_mtime_ns, found.st_ino
+    return f"{found.st_mtime_ns}:{found.st_ino}"
 
 
 def _empty(issue: int) -> Raw:

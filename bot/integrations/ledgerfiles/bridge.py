@@ -79,10 +79,10 @@ _AT_ONCE = 4  # files exchanged at once
 _MOST_LEFT = 1000  # changes that are looked at when the bot stops
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
-# In place of an issue, rows of `bridge` that say what is still to be done: the folder becomes ours, all files are looked at.
-FOLDER, ALL = 0, -1
-# In place of a file's state: nobody knows how it was left. Only what the database no longer has is still known from there.
-_UNKNOWN = "unknown"
+FOLDER = 0  # in place of an issue: the folder is still to become ours
+# In place of a file's state: it is to be looked at, whatever it is. Unknown: nobody knows how it was left, so only what the
+# database no longer has is still known from there.
+BEHIND, _UNKNOWN = "behind", "unknown"
 _AWAY = (*NOT_NOW, OSError, TimeoutError)
 
 
@@ -100,7 +100,7 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
     names = dict.fromkeys(name for each in each_of for name in each)
     base = {name: dict.fromkeys(each.get(name) for each in each_of) for name in names}
     text = json.dumps({name: [each and each.as_json() for each in left] for name, left in base.items()})
-    return {"issue": issue, "base": text, "state": _text(state)}
+    return {"issue": issue, "base": text, "state": state}
 
 
 class _Ours(NamedTuple):
@@ -147,7 +147,6 @@ class Bridge:
     _is_told: bool = field(default=False, init=False)
     _folder: tuple[int, int] | None = field(default=None, init=False)  # which one was found to be ours
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
-    _unseen: set[int] = field(default_factory=set, init=False)  # while all files are looked at
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -172,7 +171,16 @@ class Bridge:
 
     def begin_anew(self, tx: Tx) -> None:
         """Has all files looked at, however often the bot is killed meanwhile."""
-        tx.run(REMEMBER, **remembered(ALL, [], None))
+        self._look_at_all_again(tx, BEHIND)
+
+    def _look_at_all_again(self, tx: Tx, state: str) -> None:
+        tx.run("update ledgerfiles set state = :state where issue > :folder", state=state, folder=FOLDER)
+        tx.run(
+            "insert into ledgerfiles (issue, base, state) select distinct issue, '{}', :state from clarifications"
+            " where issue > :folder on conflict (issue) do nothing",
+            state=state,
+            folder=FOLDER,
+        )
 
     def _note_undone(self) -> None:
         self.undone = next(iter(self._behind.values()), None)  # changes are heard in order
@@ -260,9 +268,6 @@ class Bridge:
         self._note_undone()
         if self.undone != before:
             self._done()
-        if self._unseen == {issue}:
-            await self.store.write_soon(partial(_forget, ALL))
-        self._unseen.discard(issue)
 
     async def _later(self, issue: int, why: str) -> None:
         _log.warning("ledger file delayed", issue=issue, reason=why)
@@ -389,7 +394,7 @@ class Bridge:
                     check()
                 self.files.archive.drop(issue, wanted)
                 before, is_new = after, True
-            elif kept.state != _text(state):
+            elif kept.state != state:
                 remember([before], state)
             if is_old and state is not None:
                 remember([before], state := None)
@@ -556,7 +561,7 @@ class Bridge:
     async def _missing(self) -> None:
         """Makes the folder, unless there were files in it before: then its disk is not mounted."""
         try:
-            if await self.store.read_one("select 1 from ledgerfiles where issue > 0 limit 1") is None:
+            if await self.store.read_one("select 1 from ledgerfiles where base <> '{}' limit 1") is None:
                 await asyncio.to_thread(self.files.make)
                 return
             why = str(LedgersAway(self.files.directory))
@@ -578,21 +583,15 @@ class Bridge:
         anything: all files are written.
         """
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
-        is_to_be_ours = await self._is_to_do(FOLDER)
+        to_do = await self.store.read_one("select 1 from ledgerfiles where issue = :folder", folder=FOLDER)
+        is_to_be_ours = to_do is not None
         if not owner and not is_to_be_ours:
-            await self.store.write(self._know_no_file)
+            await self.store.write(partial(self._look_at_all_again, state=_UNKNOWN))
         if not owner or (is_to_be_ours and owner != ours):
             await asyncio.to_thread(own, self.files, owner := ours)
         self._folder = identity if owner == ours else None
         if is_to_be_ours:
-            await self.store.write(partial(_forget, FOLDER))
-        if await self._is_to_do(ALL):
-            rows = await self.store.read("select distinct issue from clarifications")
-            self._unseen = {row["issue"] for row in rows}
-            for issue in self._unseen:
-                self._look_at(issue, self._now())
-            if not self._unseen:
-                await self.store.write(partial(_forget, ALL))
+            await self.store.run("delete from ledgerfiles where issue = :folder", folder=FOLDER)
         await self._drop_drafts()
         rows = await self.store.read("select issue, state from ledgerfiles where state is not null")
         there = await asyncio.to_thread(self._states)
@@ -600,17 +599,6 @@ class Bridge:
         for issue in left.keys() | there.keys():
             if left.get(issue) != there.get(issue):
                 self._look_at(issue, self._now())
-
-    async def _is_to_do(self, what: int) -> bool:
-        return (
-            await self.store.read_one("select 1 from ledgerfiles where issue = :what", what=what) is not None
-        )
-
-    def _know_no_file(self, tx: Tx) -> None:
-        tx.run(
-            "update ledgerfiles set state = :unknown where issue > :folder", unknown=_UNKNOWN, folder=FOLDER
-        )
-        self.begin_anew(tx)
 
     async def _drop_drafts(self) -> None:
         """Removes what a killed process left half written: it may contain what was forgotten since."""
@@ -625,20 +613,9 @@ class Bridge:
             except _AWAY as error:  # its holder writes it, or has died: then the next start removes it
                 _log.warning("a draft of a ledger file stays", issue=issue, reason=str(error))
 
-    def _states(self) -> dict[int, str]:
-        found = {}
-        for issue in self.files.issues():
-            if (state := self.files.state(issue)) is not None:
-                found[issue] = str(_text(state))
-        return found
-
-
-def _forget(issue: int, tx: Tx) -> None:
-    tx.run("delete from ledgerfiles where issue = :issue", issue=issue)
-
-
-def _text(state: State | None) -> str | None:
-    return None if state is None else f"{state[0]}:{state[1]}"
+    def _states(self) -> dict[int, State]:
+        found = {issue: self.files.state(issue) for issue in self.files.issues()}
+        return {issue: state for issue, state in found.items() if state is not None}
 
 
 def _plain(file: Raw) -> Raw:

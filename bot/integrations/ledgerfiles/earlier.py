@@ -11,7 +11,7 @@ import structlog
 
 from bot.api import Earlier, Tx
 from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
-from bot.integrations.ledgerfiles.bridge import ALL, FOLDER, REMEMBER, remembered
+from bot.integrations.ledgerfiles.bridge import BEHIND, FOLDER, REMEMBER, remembered
 from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
 from core.archive import HIGHEST
 from core.clarification import ID, Clarification
@@ -88,16 +88,16 @@ class _Reading:
                 return self._files.open(issue, check)
 
     def _remember(self, tx: Tx, taken: Mapping[str, Clarification]) -> None:
-        # The folder is to be ours from now on; a kill before it is does not change that. All files are looked at.
-        tx.many(REMEMBER, [*self._bases(taken), remembered(FOLDER, [], None), remembered(ALL, [], None)])
+        # The folder is to be ours from now on; a kill before it is does not change that.
+        tx.many(REMEMBER, [*self._bases(taken), remembered(FOLDER, [], None)])
 
     def _bases(self, taken: Mapping[str, Clarification]) -> Iterator[Mapping[str, object]]:
         issues = {record.issue_number for record in taken.values()}
         for issue in issues & self._usual.keys():
             items = {name: item for name, item in self._usual[issue] if name in taken}
             base = {name: _as_read(item, taken[name]) for name, item in items.items()}
-            # Without the file's state: it is written once more, with what became of its records.
-            yield remembered(issue, [base], None)
+            # It is written once more, with what became of its records.
+            yield remembered(issue, [base], BEHIND)
 
 
 def _as_read(item: Raw, record: Clarification) -> Seen:
