@@ -4,7 +4,7 @@ what other implementations add.
 Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
 is replaced under the marker, and never synced, since it can be made again. The feed tells which files are behind, and tells
 it again after a kill: a start looks at no other file, but for those that others changed. What others did is found by comparing three
-(`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
+(`core.ledgeracts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
 what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
 
 A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told. Records of
@@ -40,7 +40,14 @@ from bot.api import (
     following,
     until_stored,
 )
-from bot.integrations.ledgerfiles.acts import (
+from bot.integrations.ledgerfiles.folder import FolderSettings, blank, of_others, own, owner_of, without
+from bot.integrations.ledgerfiles.notices import FileNotices
+from core.archive import FIRST_RESERVED
+from core.clarification import Clarification, Decider, Entry, parse_id
+from core.clock import event_or_time
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable
+from core.files import DEBOUNCE, STEP, reason
+from core.ledgeracts import (
     Act,
     Adds,
     Base,
@@ -58,13 +65,6 @@ from bot.integrations.ledgerfiles.acts import (
     rendered,
     unreadable,
 )
-from bot.integrations.ledgerfiles.folder import FolderSettings, blank, of_others, own, owner_of, without
-from bot.integrations.ledgerfiles.notices import FileNotices
-from core.archive import FIRST_RESERVED
-from core.clarification import Clarification, Decider, Entry, parse_id
-from core.clock import event_or_time
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable
-from core.files import DEBOUNCE, STEP, reason
 from core.ledgerfiles import State, state_of
 from core.ledgerformat import InvalidRecord, as_item, encode, identity, read_item
 from core.matching import author_of

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from bot.api import Configuration, Erased, Tx
-from bot.integrations.ledgerfiles.acts import named
 from core.errors import LedgerUnwritable, LockTimeout
 from core.files import is_odd, read_regular, replacing
+from core.ledgeracts import named
 from core.ledgerfiles import LedgerFiles
 from core.ledgerformat import blanked, decode
 from core.records import Raw, is_forgotten, parse, unpacked

@@ -12,11 +12,11 @@ from bot.integrations.ledgerfiles.bridge import Bridge
 from tests.kit.databases import issues_in, records_in
 from tests.kit.until import until
 from tests.kit.world import World, config, said
+from tests.unit.core.test_ledgeracts import asked
 from workspace.seed import AGENTS, FALLBACK
 from workspace.state import Message
 
 Json = dict[str, Any]
-NAME = "CLR-7-001"
 DIRECTORY = 'directory = "ledgers"'
 ROLES = '[responders.architect]\npeople = ["C0AGENTS"]\n'
 
@@ -96,27 +96,3 @@ def bridge_of(bot: Bot) -> Bridge:
     (found,) = bot.integrated.observers
     assert isinstance(found, Bridge)
     return found
-
-
-def entry(kind: str, body: str, who: str = "engineer") -> Json:
-    return {"round": 1, "from": who, "type": kind, "body": body, "timestamp": "2026-11-28T10:00:00.000Z"}
-
-
-def asked() -> Json:
-    return {
-        "id": NAME,
-        "issueNumber": 7,
-        "from": "engineer",
-        "to": "architect",
-        "topic": "storage",
-        "blocking": True,
-        "status": "pending",
-        "round": 1,
-        "maxRounds": 5,
-        "created": "2026-11-28T10:00:00.000Z",
-        "staleAfter": None,
-        "resolvedAt": None,
-        "thread": [entry("question", "Which database?")],
-        "revision": 1,
-        "aaep": {"via": "http"},
-    }

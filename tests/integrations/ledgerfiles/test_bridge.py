@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bot.integrations.ledgerfiles import bridge
-from bot.integrations.ledgerfiles.acts import Act, Base, acts
+from core.ledgeracts import Act, Base, acts
 from tests.integrations.ledgerfiles.kit import (
     DIRECTORY,
     ROLES,

@@ -12,11 +12,12 @@ import pytest
 
 from tests.acceptance.test_keeping import ISSUE, clarification_of, retention
 from tests.acceptance.upkeep import erasing, kept, shown
-from tests.integrations.ledgerfiles.kit import accused, asked, in_file
+from tests.integrations.ledgerfiles.kit import accused, in_file
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, controls, scene
 from tests.scenario.other_parties import another_writes, answers, held
+from tests.unit.core.test_ledgeracts import asked
 from workspace.seed import AGENTS, FOLAKE
 
 SECRET = "tell-nobody-7f3a"

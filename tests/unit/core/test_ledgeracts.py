@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bot.integrations.ledgerfiles.acts import (
+from core.clarification import Entry
+from core.ledgeracts import (
     Act,
     Adds,
     Base,
@@ -24,12 +25,38 @@ from bot.integrations.ledgerfiles.acts import (
     finished_at,
     rendered,
 )
-from core.clarification import Entry
 from core.ledgerformat import decode, encode
 from core.records import forgotten
-from tests.integrations.ledgerfiles.kit import NAME, Json, asked, entry
 
+Json = dict[str, Any]
 Change = Callable[[Json], object]
+
+
+NAME = "CLR-7-001"
+
+
+def entry(kind: str, body: str, who: str = "engineer") -> Json:
+    return {"round": 1, "from": who, "type": kind, "body": body, "timestamp": "2026-11-28T10:00:00.000Z"}
+
+
+def asked() -> Json:
+    return {
+        "id": NAME,
+        "issueNumber": 7,
+        "from": "engineer",
+        "to": "architect",
+        "topic": "storage",
+        "blocking": True,
+        "status": "pending",
+        "round": 1,
+        "maxRounds": 5,
+        "created": "2026-11-28T10:00:00.000Z",
+        "staleAfter": None,
+        "resolvedAt": None,
+        "thread": [entry("question", "Which database?")],
+        "revision": 1,
+        "aaep": {"via": "http"},
+    }
 
 
 def answered(item: Json, body: str = "SQLite", who: str = "architect") -> None:

@@ -3,7 +3,7 @@
 Three are compared: what the bridge last wrote or read (`Base`), the file, and the record. Only what changed from the base
 to the file is somebody's act: a file that is like the base, or like the record, is merely old.
 
-Formats and rules: the Clarification Protocol (architecture §5), design.md → Ledger file.
+Formats and rules: the Clarification Protocol (architecture §5); docs/agents/agent-to-agent.md → Ledger files.
 """
 
 from __future__ import annotations
