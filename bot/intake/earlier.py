@@ -36,7 +36,6 @@ from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from core.answers import decision_in
-from core.archive import FIRST_RESERVED, HIGHEST
 from core.clarification import (
     DONE,
     UNDELIVERED,
@@ -51,6 +50,7 @@ from core.clarification import (
     round_with,
 )
 from core.clock import Clock
+from core.ledgerfiles import FIRST_RESERVED, HIGHEST
 from core.matching import author_of, reopened
 from core.records import Book, as_of, dump, forgotten, is_forgotten, parse
 from core.transitions import amended

@@ -27,11 +27,11 @@ from bot.signing import KeyPlace, Signing
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.archive import FIRST_RESERVED
 from core.clarification import Answer, Clarification, Decider, Direct
 from core.clock import SystemClock
 from core.index import Index
 from core.ledger import OfIssue, OfRecord
+from core.ledgerfiles import FIRST_RESERVED
 from core.router import Router
 from core.transitions import answered, opened
 from tests.bench.stage import UNPACED

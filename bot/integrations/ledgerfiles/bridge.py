@@ -42,7 +42,6 @@ from bot.api import (
 )
 from bot.integrations.ledgerfiles.folder import FolderSettings, blank, of_others, own, owner_of, without
 from bot.integrations.ledgerfiles.notices import FileNotices
-from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Decider, Entry, parse_id
 from core.clock import event_or_time
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable
@@ -65,7 +64,7 @@ from core.ledgeracts import (
     rendered,
     unreadable,
 )
-from core.ledgerfiles import State, state_of
+from core.ledgerfiles import FIRST_RESERVED, State, state_of
 from core.ledgerformat import InvalidRecord, as_item, encode, identity, read_item
 from core.matching import author_of
 from core.records import Raw, is_forgotten, unpacked
@@ -614,7 +613,8 @@ class Bridge:
                 _log.warning("a draft of a ledger file stays", issue=issue, reason=str(error))
 
     def _states(self) -> dict[int, State]:
-        found = {issue: self.files.state(issue) for issue in self.files.issues()}
+        self.files.require()
+        found = {issue: self.files.state(issue) for issue, _ in self.files.listing.ledgers()}
         return {issue: state for issue, state in found.items() if state is not None}
 
 

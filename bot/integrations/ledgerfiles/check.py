@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bot.api import NOT_EMPTY, CheckResult, Secrets, StorageUnavailable, first_of, reading, right, wrong
 from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
-from core.archive import ARCHIVE, Folder, Ignored, Numbers
 from core.files import read_regular
+from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers
 from core.ledgerformat import decode, why_invalid
 from core.locks import PRIVATE, held_markers
 
@@ -21,7 +21,7 @@ def check_folder(settings: FolderSettings, secret: Secrets) -> Iterator[CheckRes
     """Yields what is right and wrong with the folder. Blocking."""
     folder, is_first = settings.folder, settings.url_env is None and not settings.storage.exists()
     with closing(settings.files(expected=not is_first)) as files:
-        trouble = files.trouble(thorough=True)
+        trouble = files.trouble()
     if trouble is not None:
         fix = "mount its disk, or make it writable for this user; until then the files stay as they are"
         yield wrong(_LEDGERS, trouble.removesuffix("."), fix)

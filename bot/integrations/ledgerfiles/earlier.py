@@ -12,12 +12,11 @@ import structlog
 from bot.api import Earlier, Tx
 from bot.integrations.ledgerfiles.bridge import BEHIND, FOLDER, REMEMBER, remembered
 from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
-from core.archive import HIGHEST
 from core.clarification import ID, Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgeracts import Seen, is_too_long, name_of, named
-from core.ledgerfiles import LedgerFiles
+from core.ledgerfiles import HIGHEST, LedgerFiles
 from core.ledgerformat import Stray, decode, read_item
 from core.records import Raw
 
