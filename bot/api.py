@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from bot.checks import CheckResult, right, warning, wrong
+from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
 from bot.commands.slackhost import Sight, SlackHost
-from bot.feed import Consumer
+from bot.errors import StorageUnavailable
+from bot.feed import Consumer, Mirror
 from bot.http import (
     ANSWER_TIMEOUT,
     NETWORK,
@@ -27,12 +28,16 @@ from bot.http import (
     retry_after,
     words,
 )
+from bot.intake.earlier import NOT_EMPTY, Earlier
+from bot.intake.entries import NOT_NOW, Counted
+from bot.intake.telling import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.people.access import Person
 from bot.posting import signature
+from bot.retention.local import Erased, LocalFiles
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
@@ -48,13 +53,15 @@ from bot.settings.model import (
     time_zone,
     url_host,
 )
-from bot.storage.changes import RecordChange
-from bot.storage.store import Acting, Store
+from bot.storage.changes import Position, RecordChange, following
+from bot.storage.outside import reading
+from bot.storage.store import Acting, Store, until_stored
 from bot.storage.tx import Tx
 from bot.views.blockkit import Context, Draft, Header, Section, Words, code, fixed, plain_words
 from bot.views.blockkit import Part as Block
 from bot.views.inert import (
     as_name,
+    as_value,
     clip,
     escaped_line,
     is_user,
@@ -65,6 +72,7 @@ from bot.views.inert import (
     size,
     split_live,
 )
+from bot.views.notices import listed
 from bot.views.numerals import in_words
 from bot.views.tables import Cell, Column, Table
 from core.clarification import Clarification
@@ -78,6 +86,8 @@ __all__ = [
     "ANSWER_TIMEOUT",
     "BEFORE",
     "NETWORK",
+    "NOT_EMPTY",
+    "NOT_NOW",
     "NOT_SENT",
     "Acting",
     "Backoff",
@@ -89,9 +99,12 @@ __all__ = [
     "Configuration",
     "Consumer",
     "Context",
+    "Counted",
     "Delivered",
     "Draft",
+    "Earlier",
     "EnvironmentName",
+    "Erased",
     "EventFollower",
     "Follower",
     "GivenUp",
@@ -103,7 +116,9 @@ __all__ = [
     "Integration",
     "Job",
     "Known",
+    "LocalFiles",
     "Message",
+    "Mirror",
     "Name",
     "OnCall",
     "OnCallSource",
@@ -113,6 +128,7 @@ __all__ = [
     "PagerText",
     "Paging",
     "Person",
+    "Position",
     "Post",
     "RecordChange",
     "Report",
@@ -126,19 +142,25 @@ __all__ = [
     "SlackCommand",
     "SlackHost",
     "SourceError",
+    "StorageUnavailable",
     "Store",
     "Subject",
     "Table",
+    "Tables",
+    "Teller",
     "Timetable",
     "Tx",
     "WebAddress",
     "Words",
     "as_name",
+    "as_value",
     "clean",
     "clip",
     "code",
     "escaped_line",
+    "first_of",
     "fixed",
+    "following",
     "in_own_thread",
     "in_words",
     "is_loopback",
@@ -147,12 +169,14 @@ __all__ = [
     "json_body",
     "keep_token_private",
     "line",
+    "listed",
     "mention",
     "named",
     "outcome_of",
     "plain",
     "plain_words",
     "read_environment",
+    "reading",
     "retry_after",
     "right",
     "signature",
@@ -160,6 +184,7 @@ __all__ = [
     "size",
     "split_live",
     "time_zone",
+    "until_stored",
     "url_host",
     "warning",
     "whole",
@@ -250,6 +275,19 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Its tables, from files `0001_….sql` in its folder; what a later release changes goes into a next file. They are in SQLite's
+    dialect, of which the bot makes PostgreSQL's (`bot/storage/schema.py`). Their names begin with the integration's. A row about a
+    clarification refers to it with `references clarifications on delete cascade`.
+
+    Args:
+        leave_out: removes from a backup that is being restored what is no longer so.
+    """
+
+    leave_out: Callable[[Tx], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Integration:
     """One integration. Only `name` is required; leave out what it does not do.
 
@@ -257,11 +295,16 @@ class Integration:
         name: in clarify.toml: of its table, of its key in `[[on_call]]`, of its pagers.
         settings: what its table holds: a `SettingsTable`, for `[name]`, or `tuple[SettingsTable, ...]`, for `[[name]]`.
             Variables in keys that end in `_env` must be set.
-        follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`, or a `Consumer`
-            of the feed that keeps itself what it owes.
+        default_on: returns the settings of one that needs no table, from the whole file; None: it is off.
+        follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`; a `Consumer`
+            of the feed that keeps itself what it owes; or an `Observer`, which brings something in step and stores nothing of a
+            change.
         check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
             must change nothing.
         keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
+        earlier: returns records that are older than a new, empty database, from the settings. Blocking.
+        files: returns how to move aside or erase the files that it keeps on this machine, from the settings.
+        tables: its tables, if it has any.
         on_call: says who is on call.
         paging: pages people outside Slack.
         commands: its commands in Slack.
@@ -272,9 +315,13 @@ class Integration:
 
     name: str
     settings: Any = None
-    follows: Callable[[Host, Any], Follower | Consumer] | None = None
+    default_on: Callable[[Configuration], Any] | None = None
+    follows: Callable[[Host, Any], Follower | Consumer | Mirror] | None = None
     check: Callable[[Any, Secrets], AsyncIterator[CheckResult]] | None = None
     keeps: Callable[[Tx, Subject], Iterable[str]] | None = None
+    earlier: Callable[[Any], Earlier | None] | None = None
+    files: Callable[[Any], LocalFiles] | None = None
+    tables: Tables | None = None
     on_call: OnCall | None = None
     paging: Paging | None = None
     commands: Sequence[SlackCommand] = ()

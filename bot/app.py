@@ -37,11 +37,9 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.integrated import Watchers, commands_of, followers_of, jobs_of, keep
-from bot.integrations.ledgerfiles.bridge import Bridge
-from bot.integrations.ledgerfiles.intake import take_in
+from bot.intake.earlier import TakingIn
+from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
 from bot.integrity import Integrity
-from bot.mailing import Mailer
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
@@ -70,7 +68,6 @@ from core.errors import (
     LedgerUnwritable,
     LockTimeout,
 )
-from core.ledgerfiles import LedgerFiles
 from core.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -211,27 +208,15 @@ class Bot:
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = _home(base, board, told)
         # What follows the feed, and what watches for changes by others.
-        followers, self.broken = followers_of(base)
-        self.mailers = [each for each in followers if isinstance(each, Mailer)]
+        self.integrated = Integrated.build(base, told.teller)
         self.log = _log_of_decisions(base, signing, self._announce) if signing is not None else None
-        self.bridge = None
-        if settings.ledger_folder is not None:
-            self.bridge = Bridge(
-                files=LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True),
-                ledger=ledger,
-                store=store,
-                router=base.router,
-                notices=told.notices,
-                clock=clock,
-                archive_after=settings.ledger.archive_after,
-            )
         self.feed = Feed(
             consumers=[
-                *followers,
+                *self.integrated.consumers,
                 *(each for each in (self.callbacks, self.log) if each is not None),
             ],
-            absent=self.broken,
-            observers=[self.oncall.escalations, *([self.bridge] if self.bridge is not None else [])],
+            absent=self.integrated.broken,
+            observers=[self.oncall.escalations, *self.integrated.mirrors],
             ledger=ledger,
             store=store,
             clock=clock,
@@ -346,7 +331,7 @@ class Bot:
         """
         self._http = self._listen()
         if leads := await self.store.lead(wait=False):
-            await self._take_in_files()
+            await self._take_in_earlier()
         await self._read_records()
         if leads:
             await self._load()
@@ -367,18 +352,18 @@ class Bot:
             for known in some:
                 self.shown.delivery.know(known)
 
-    async def _take_in_files(self) -> bool:
-        """Takes in the ledger files if the database is new and empty. Returns whether it did."""
-        settings = self.base.settings
-        return self.bridge is not None and await take_in(
-            bridge=self.bridge,
+    async def _take_in_earlier(self) -> bool:
+        """Takes in records from before if the database is new and empty. Returns whether it did."""
+        taking = TakingIn(
+            store=self.store,
+            clock=self.base.clock,
             keys=self.signing,
             audiences=self.base.audiences,
-            renderer=self.base.renderer,
-            storage=settings.storage.path,
-            sla=settings.monitor.sla,
-            channel=settings.slack.fallback_channel or settings.route_for("").channel,
+            sla=self.base.settings.monitor.sla,
+            teller=self.told.teller,
+            name=str(self.base.settings.storage.path),
         )
+        return await self.integrated.take_in(taking)
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` in the background. When it ends, the bot ends."""
@@ -425,7 +410,7 @@ class Bot:
             await asyncio.gather(telling, return_exceptions=True)
         self.shown.lanes.active = True
         try:
-            if await self._take_in_files():
+            if await self._take_in_earlier():
                 await self._read_records()
             await self._load()
             await self._lead()
@@ -536,9 +521,8 @@ class Bot:
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()
         await self.base.web.close()
-        if self.bridge is not None and self.store.leads:
-            await self.bridge.settle()
-            await self.feed.save()
+        if self.store.leads:
+            await self.feed.settle()
         await self.store.close()
         _log.info("stopped")
 
@@ -585,11 +569,9 @@ class Bot:
             self.told,
             self.slack,
             signing=self.signing,
-            mailers=self.mailers,
-            broken=self.broken,
+            integrated=self.integrated,
             feed=self.feed,
             callbacks=self.callbacks,
-            bridge=self.bridge,
             connections=connections,
         )
 
@@ -668,7 +650,7 @@ class Bot:
         put(tx, [message])
         claims = claims_in(entry)
         data = {"entry": entry, "head": claims["head"], "sha256": claims["sha256"]}
-        told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.mailers]
+        told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.integrated.mailers]
 
         def announced() -> None:
             self.slack.app.later.run(self.shown.delivery.send_stored(message.key), "post a checkpoint")

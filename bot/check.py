@@ -1,7 +1,7 @@
 """`clarify check`: checks the configuration against this machine, Slack and the producers, without starting anything.
 
-In this order: this machine (folders, storage), the address to listen on, Slack, the on-call calendars, the producers,
-workflows and responders, and integrations. Each part exports its own checks; those of the ledger folder and the address are here.
+In this order: this machine (storage, variables), the address to listen on, Slack, the on-call calendars, the producers,
+workflows and responders, and integrations. Each part exports its own checks; that of the address is here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from pathlib import Path
 from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.integrated import check_integrations
-from bot.integrations.ledgerfiles.check import check_folder
-from bot.integrations.ledgerfiles.owner import check_owner
 from bot.oncall.build import on_call_sources
 from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
@@ -51,12 +49,9 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 def check_machine(settings: Settings) -> Iterator[CheckResult]:
-    """Check this machine: folders must be writable, the storage free, variables set."""
+    """Check this machine: the storage must be free, variables set."""
     yield right("configuration", f"{settings.file} is complete")
     has_socket = settings.slack.mode == "socket"
-    if (folder := settings.ledger_folder) is not None:
-        is_first = settings.database_url is None and not settings.storage.path.exists()
-        yield from check_folder(folder, settings.ledger.mode, expected=not is_first)
     if settings.database_url is not None:
         from bot.storage import postgres  # noqa: PLC0415 - an extra: psycopg need not be there
 
@@ -66,8 +61,6 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield beside.check_storage(settings.storage.path)
     if has_socket:
         yield from check_connections(connections(settings.storage.path, settings.database_url))
-    if folder is not None:
-        yield from check_owner(folder, settings.ledger.mode, settings.storage.path, settings.database_url)
     yield from _signing_key(settings)
     yield from check_pagers(settings)
     yield from check_redactions(settings)

@@ -22,9 +22,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from math import inf
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -52,7 +53,7 @@ _TOLD = timedelta(days=1)  # how long /readyz tells of what failed
 
 
 class Consumer(Protocol):
-    """Tells others of changes."""
+    """Tells others of changes. One that must know when it is new, or missed changes, is a `Beginner`, too."""
 
     name: str
     gather: float  # seconds for which its changes are gathered, to be stored together
@@ -74,6 +75,15 @@ class Consumer(Protocol):
         """Sends what it owes, until cancelled."""
 
 
+@runtime_checkable
+class Beginner(Protocol):
+    """A consumer or an observer that has more to do at its beginning than to follow what comes."""
+
+    def begin_anew(self, tx: Tx) -> None:
+        """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
+
+
+@runtime_checkable
 class Observer(Protocol):
     """Keeps something in step with the records."""
 
@@ -92,6 +102,19 @@ class Observer(Protocol):
 
     async def run(self, done: Callable[[], None]) -> None:
         """Does what is to be done, until cancelled. Calls `done` when `undone` has moved on."""
+
+
+@runtime_checkable
+class Mirror(Observer, Protocol):
+    """An observer that writes elsewhere what the records say. `part`: what /readyz calls it."""
+
+    part: str
+
+    async def settle(self) -> None:
+        """Finishes what was decided last, in a moment: the bot stops. It is called after `run`."""
+
+    def trouble(self) -> str | None:
+        """Returns why it does not keep in step, or None."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,19 +169,20 @@ class Feed:
         """Has the consumers take changes as they come, and send what they owe, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for part in self.consumers:
-                group.create_task(self._keep_running(part), name=part.name)
+                group.create_task(self._keep_running(part.name, part.run), name=part.name)
             for each in self._lanes:
                 for observer in each.observers:
-                    group.create_task(observer.run(each.save_soon), name=observer.name)
+                    run = partial(observer.run, each.save_soon)
+                    group.create_task(self._keep_running(observer.name, run), name=observer.name)
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
 
-    async def _keep_running(self, consumer: Consumer) -> None:
-        """Runs a consumer's sending half; after a defect, again."""
+    async def _keep_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Runs what a consumer or observer does; after a defect, again."""
         for failures in count():
             try:
-                await consumer.run()
-            except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
-                self.failed(consumer.name, "it stopped, and was started again", error)
+                await run()
+            except Exception as error:  # noqa: BLE001 - one part's defect must not stop the others
+                self.failed(name, "it stopped, and was started again", error)
             else:
                 return
             await self.clock.sleep(backoff(failures, first=_RETRY, longest=_LONGEST_RETRY))
@@ -168,8 +192,15 @@ class Feed:
         _log.error("a consumer of changes failed", consumer=consumer, what=what, exc_info=error)
         self._failed[consumer] = f"{what} ({type(error).__name__})", self.clock.now()
 
-    async def save(self) -> None:
-        """Stores up to where all have taken changes. Call it after `run`."""
+    async def settle(self) -> None:
+        """Has observers finish, and stores up to where they have. Call it after `run`."""
+        for observer in (each for each in self.observers if isinstance(each, Mirror)):
+            try:
+                await observer.settle()
+            except Exception:  # noqa: BLE001 - one observer's defect must not stop the others
+                _log.exception("an observer of changes could not finish", observer=observer.name)
+        if not self.observers:
+            return
         try:
             for each in self._lanes:
                 await each.save()
@@ -200,7 +231,8 @@ class Feed:
         """
         names, now, keep = [each.name for each in self._parts], self.clock.now(), self.keep
         oldest = None if keep is None else now - keep
-        observers = {each.name: each for each in self.observers}
+        begins = {each.name: each.begin_anew for each in self._parts if isinstance(each, Beginner)}
+        observers = {each.name for each in self.observers}
 
         def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
             known = dict(rows.places(tx))
@@ -217,8 +249,8 @@ class Feed:
                     rows.note_failure(tx, name, None, "it lagged too far behind", now)
                     if name not in observers:
                         rows.note_open(tx, name, now)
-                if name in observers:
-                    observers[name].begin_anew(tx)
+                if name in begins:
+                    begins[name](tx)
             rows.drop(tx, gone)
             rows.forget_failures(tx, now - _TOLD)
             return gone, lagging, {name: known[name] for name in names}

@@ -1,10 +1,11 @@
-"""Joins the configured integrations to the bot. What one of them raises is told, and stops nothing else."""
+"""Joins the integrations that are on to the bot. What one of them raises is told, and stops nothing else."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,16 @@ import structlog
 from bot import integrations
 from bot.api import Integration, Job, Known, Watcher
 from bot.base import Base
-from bot.checks import CheckResult, wrong
+from bot.checks import Check, CheckResult, wrong
 from bot.commands.grammar import VERBS, SlackCommand
 from bot.commands.slackhost import SlackHost
 from bot.errors import SlackError, StorageUnavailable
-from bot.feed import Consumer
+from bot.feed import Consumer, Mirror
+from bot.intake.earlier import TakingIn
+from bot.intake.entries import Entries
+from bot.intake.telling import Teller
 from bot.mailing import Follower, Host, Mailer
+from bot.retention.local import LocalFiles
 from bot.settings.model import Configuration, Settings
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -30,28 +35,102 @@ _SHORTEST_SLEEP, _LONGEST_SLEEP, _RETRY = 1.0, 600.0, 60.0
 _FIX = "update or remove it, or take its table out of the file"
 
 
-def followers_of(base: Base) -> tuple[list[Consumer], dict[str, str]]:
-    """Returns the consumers of changes that integrations have, and why some integrations cannot be used, by name."""
-    made, broken = list[Consumer](), _broken(base.settings)
-    for name, settings in base.settings.integrations.items():
-        if (follows := integrations.load(name).follows) is None:
-            continue
-        host = Host(
-            name=name,
-            store=base.store,
-            ledger=base.ledger,
-            clock=base.clock,
-            rng=base.rng,
-            secret=base.settings.secret,
-            on_outcome=partial(base.telemetry.told, name),
+def _default_on(configuration: Configuration) -> Iterator[tuple[Integration, Any]]:
+    for found in _used(()):
+        settings = None if found.default_on is None else found.default_on(configuration)
+        if settings is not None:
+            yield found, settings
+
+
+def _in_use(settings: Settings) -> Iterator[tuple[Integration, Any]]:
+    """Yields the integrations that are on, with their settings."""
+    yield from _default_on(settings)
+    for name, table in settings.integrations.items():
+        yield integrations.load(name), table
+
+
+def local_files(configuration: Configuration) -> list[LocalFiles]:
+    """Returns what commands do with the files of integrations that need no table."""
+    return [found.files(settings) for found, settings in _default_on(configuration) if found.files]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Integrated:
+    """What integrations have in a running bot. `broken`: why some cannot be used, by name."""
+
+    settings: Settings
+    consumers: list[Consumer]
+    mirrors: list[Mirror]
+    broken: dict[str, str]
+
+    @classmethod
+    def build(cls, base: Base, teller: Teller) -> Integrated:
+        made = cls(settings=base.settings, consumers=[], mirrors=[], broken=_broken(base.settings))
+        entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
+        for found, settings in _in_use(base.settings):
+            host = Host(
+                name=found.name,
+                store=base.store,
+                ledger=base.ledger,
+                clock=base.clock,
+                rng=base.rng,
+                secret=base.settings.secret,
+                on_outcome=partial(base.telemetry.told, found.name),
+                entries=entries,
+                teller=teller,
+            )
+            try:
+                made._add(host, None if found.follows is None else found.follows(host, settings))
+            except Exception as error:  # noqa: BLE001 - others wrote it, and its words may hold a secret
+                _log.exception("an integration cannot be started", integration=found.name)
+                made.broken[found.name] = f"cannot be started ({type(error).__name__}); see the log"
+        return made
+
+    def _add(self, host: Host, part: Follower | Consumer | Mirror | None) -> None:
+        if isinstance(part, Mirror):
+            self.mirrors.append(part)
+        elif isinstance(part, Follower):
+            self.consumers.append(Mailer(host, part))
+        elif part is not None:
+            self.consumers.append(part)
+
+    @property
+    def mailers(self) -> list[Mailer]:
+        return [each for each in self.consumers if isinstance(each, Mailer)]
+
+    def checks(self) -> Iterator[Check]:
+        """Yields what /readyz asks."""
+        for each in self.mirrors:
+            yield Check(each.part, each.trouble)
+        yield Check(
+            "integrations", lambda: "; ".join(f"{name} {why}" for name, why in self.broken.items()) or None
         )
-        try:
-            found = follows(host, settings)
-            made.append(Mailer(host, found) if isinstance(found, Follower) else found)
-        except Exception as error:  # noqa: BLE001 - others wrote it, and its words may hold a secret
-            _log.exception("an integration cannot be started", integration=name)
-            broken[name] = f"cannot be started ({type(error).__name__}); see the log"
-    return made, broken
+
+    async def waiting(self) -> Mapping[tuple[str, str], int]:
+        """Returns how many messages wait, by integration and party."""
+        return {
+            (each.name, party): count
+            for each in self.mailers
+            for party, count in (await each.waiting()).items()
+        }
+
+    async def take_in(self, taking: TakingIn) -> bool:
+        """Takes in records from before, if the database is new and empty. Returns whether there were any.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+        """
+        for found, settings in _in_use(self.settings):
+            if found.earlier is None or not await taking.is_wanted():
+                continue
+            try:
+                earlier = await asyncio.to_thread(found.earlier, settings)
+            except Exception:  # noqa: BLE001 - others wrote it
+                _log.exception("no earlier records are taken in", integration=found.name)
+                continue
+            if earlier is not None and await taking.fill(earlier):
+                return True
+        return False
 
 
 def _broken(settings: Settings) -> dict[str, str]:
@@ -163,12 +242,12 @@ async def check_integrations(settings: Settings) -> AsyncIterator[CheckResult]:
     """Runs the integrations' own checks."""
     for name, why in _broken(settings).items():
         yield wrong(name, why, _FIX)
-    for name, table in settings.integrations.items():
-        if (check := integrations.load(name).check) is None:
+    for found, table in _in_use(settings):
+        if found.check is None:
             continue
         try:
-            async for result in check(table, settings.secret):
+            async for result in found.check(table, settings.secret):
                 yield result
         except Exception as error:  # noqa: BLE001 - others wrote it
-            _log.exception("the check of an integration failed", integration=name)
-            yield wrong(name, f"its check failed ({type(error).__name__})", _FIX)
+            _log.exception("the check of an integration failed", integration=found.name)
+            yield wrong(found.name, f"its check failed ({type(error).__name__})", _FIX)

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from bot.http import HttpClient
+from bot.intake.entries import Entries
+from bot.intake.telling import Teller
 from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.posting import Posted, post
 from bot.storage.changes import RecordChange
@@ -35,7 +37,7 @@ class Host:
     """The running bot, for one integration.
 
     `secret` returns the secret in an environment variable that its settings name. `on_outcome` counts an attempt to tell a
-    party, by its label: "sent", "later", "never".
+    party, by its label: "sent", "later", "never". `entries` takes in what other programs say; `teller` tells people.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Host:
     rng: random.Random
     secret: Callable[[str], str]
     on_outcome: Callable[[str, str], None]
+    entries: Entries
+    teller: Teller
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,7 @@ class Mailer:
 
     async def waiting(self) -> Mapping[str, int]:
         """Returns how many messages are queued, by the label of the party."""
-        rows = await self.host.store.read(
-            "select endpoint, count(*) as n from webhook_outbox group by endpoint"
-        )
+        rows = await self.host.store.read("select endpoint, count(*) as n from outbox group by endpoint")
         queued, found = {row["endpoint"]: int(row["n"]) for row in rows}, Counter[str]()
         for box in self._boxes.values():
             found[box.label] += queued.get(box.endpoint, 0)
@@ -186,7 +188,7 @@ class Mailer:
 
 
 class Mailbox:
-    """Stores the messages to one party until they are delivered, and sends them one at a time: the rows of `webhook_outbox` with
+    """Stores the messages to one party until they are delivered, and sends them one at a time: the rows of `outbox` with
     the sender and the party in `endpoint`.
 
     A message older than three days is given up once it, or the party, has failed.
@@ -211,7 +213,7 @@ class Mailbox:
     async def load(self) -> None:
         """Queues what the stored messages are about: first what never failed."""
         for row in await self._store.read(
-            """select clarification from webhook_outbox where endpoint = :party
+            """select clarification from outbox where endpoint = :party
                group by clarification order by min(failures), min(seq)""",
             party=self.endpoint,
         ):
@@ -227,7 +229,7 @@ class Mailbox:
     def add(self, tx: Tx, message: Message, now: datetime) -> None:
         """Stores a message. `put` what it is about into the outbox afterwards."""
         tx.run(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
+            """insert into outbox (endpoint, id, clarification, type, body, queued_at)
                values (:party, :id, :about, :kind, :body, :now) on conflict (endpoint, id) do nothing""",
             **{**asdict(message), "party": self.endpoint, "now": now.timestamp()},
         )
@@ -235,7 +237,7 @@ class Mailbox:
     async def _attempt(self, about: str) -> Outcome | None:
         """Sends the first message about something, or gives it up after `_PATIENCE`."""
         row = await self._store.read_one(
-            """select seq, id, type, body, queued_at, failures from webhook_outbox
+            """select seq, id, type, body, queued_at, failures from outbox
                where endpoint = :party and clarification = :about order by seq limit 1""",
             party=self.endpoint,
             about=about,
@@ -253,9 +255,7 @@ class Mailbox:
             self._fails = isinstance(outcome, RetryLater)
         if isinstance(outcome, RetryLater):
             if not row["failures"]:
-                await self._store.run(
-                    "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
-                )
+                await self._store.run("update outbox set failures = 1 where seq = :seq", seq=row["seq"])
             return outcome
         if isinstance(outcome, GivenUp) and outcome.party_wide:
             self._gone = outcome.reason
@@ -265,9 +265,9 @@ class Mailbox:
         """Deletes a message; returns whether there is another about the same."""
 
         def work(tx: Tx) -> bool:
-            tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
+            tx.run("delete from outbox where seq = :seq", seq=seq)
             left = tx.one(
-                "select 1 from webhook_outbox where endpoint = :party and clarification = :about limit 1",
+                "select 1 from outbox where endpoint = :party and clarification = :about limit 1",
                 party=self.endpoint,
                 about=about,
             )
@@ -281,11 +281,11 @@ class Mailbox:
 
 def retain(tx: Tx, prefix: str, parties: Collection[str]) -> int:
     """Deletes the messages for parties whose name begins so, and are not in `parties`; returns how many."""
-    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")}
+    there = {row["endpoint"] for row in tx.rows("select distinct endpoint from outbox")}
     gone = [each for each in there.difference(parties) if each.startswith(prefix)]
-    return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
+    return sum(tx.run("delete from outbox where endpoint = :party", party=each) for each in gone)
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:
     for some in batches(clarifications):
-        tx.run("delete from webhook_outbox where clarification in :ids", ids=some)
+        tx.run("delete from outbox where clarification in :ids", ids=some)

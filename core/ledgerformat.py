@@ -6,7 +6,6 @@ those before it as `earlier`. What other programs add stays as it is: unknown fi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ class Stray(Raw):
 @dataclass(frozen=True, slots=True)
 class InvalidRecord:
     """An invalid record. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones;
-    `is_over`: its own status says that it is finished; `digest`: changes with its content.
+    `is_over`: its own status says that it is finished.
     """
 
     issue: int
@@ -55,7 +54,6 @@ class InvalidRecord:
     fields: tuple[str, ...]
     agent_id: str | None
     is_over: bool
-    digest: str
 
 
 def decode(content: bytes, issue: int | None = None) -> Raw:
@@ -184,7 +182,6 @@ def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None
         tuple(sorted(fields)),
         agent if isinstance(agent, str) else None,
         raw.get("status") in list(DONE),
-        _digest(item),
     )
 
 
@@ -194,7 +191,3 @@ def _field(path: tuple[int | str, ...]) -> str:
         path = ("aaep", *(part for part in path[2:] if part not in _NESTED))
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
-
-
-def _digest(item: object) -> str:
-    return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()

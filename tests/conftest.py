@@ -23,6 +23,7 @@ import pytest
 import uvicorn
 from httpx._transports import default as _default
 
+from bot import integrations
 from bot.people import access
 from bot.storage import postgres
 from bot.storage.lease import Terms
@@ -75,6 +76,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+        if missing := needed.difference(integrations.OURS):
+            item.add_marker(
+                pytest.mark.skip(reason=f"of an integration that was deleted: {', '.join(missing)}")
+            )
     if _elsewhere(config):
         for item in items:
             if (files := item.get_closest_marker("files")) is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -13,13 +12,13 @@ from time import monotonic
 from bot.cli.output import Output
 from bot.cli.running import Shell
 from bot.errors import BackupError, StorageError
-from bot.integrations.ledgerfiles import erasing as in_files
-from bot.integrations.ledgerfiles.owner import disown, owner_of
+from bot.integrated import local_files
 from bot.retention import forget as forgetting
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
+from bot.retention.local import Erased
 from bot.retention.move import move as move_to
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
@@ -28,12 +27,10 @@ from bot.storage.beside import InSqlite
 from bot.storage.outside import Kept, kept_at
 from core.clarification import Clarification
 from core.clock import SystemClock, iso
-from core.errors import BadInput, LedgerUnwritable, LockTimeout
-from core.ledgerfiles import LedgerFiles
+from core.errors import BadInput
 
 _PATIENCE = 30.0  # seconds to wait for a running bot to finish posts, deletions and ledger files
 _LOOK_EVERY = 0.2
-_LOCK = 2.0  # seconds
 _Places = list[tuple[str, str]]  # channel, ts
 _NEVER_CHANGED = (
     "What people wrote in threads is theirs to delete.",
@@ -51,10 +48,8 @@ def backup(out: Output, folder: Path, config: Path | None) -> None:
 def restore(out: Output, folder: Path, config: Path | None, *, replace: bool) -> None:
     """Restore a backup."""
     settings = load_shell_settings(config, read_environment())
-    with _files(settings) as files:
-        restored = put_back(folder, kept_in(settings), files, now=SystemClock().now(), replace=replace)
-        if files is not None:
-            disown(files)  # a database that began anew may have taken it
+    local = local_files(settings)
+    restored = put_back(folder, kept_in(settings), local, now=SystemClock().now(), replace=replace)
     aside = {"aside": restored.aside, "ledgerFiles": None if restored.files is None else str(restored.files)}
     _tell_copied(out, restored.manifest, f"Restored {folder}", **aside)
     if restored.aside is not None:
@@ -160,16 +155,6 @@ def kept_in(settings: ShellSettings) -> Kept:
     return kept_at(settings.storage.path, settings.database_url)
 
 
-@contextmanager
-def _files(settings: ShellSettings) -> Iterator[LedgerFiles | None]:
-    """Yields the ledger files that the settings name. Creates no folder."""
-    if settings.ledger_folder is None:
-        yield None
-        return
-    with closing(LedgerFiles(settings.ledger_folder, mode=settings.ledger.mode, expected=True)) as files:
-        yield files
-
-
 def _tell_copied(out: Output, manifest: Manifest, sentence: str, **more: object) -> None:
     data = {
         "made": iso(manifest.made),
@@ -205,53 +190,25 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
         await asyncio.sleep(_LOOK_EVERY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What came of the ledger files. `left`: those that may still contain something; `deleted`: the number of quarantined
-    ones.
-    """
-
-    left: Sequence[str] = ()
-    deleted: int = 0
-
-
-async def _out_of_files(shell: Shell, kept: Kept, found: Found) -> _Files:
-    """Removes it from the ledger files, or waits until a running bot has."""
-    end, deleted = monotonic() + _PATIENCE, 0
-    with _files(shell.settings) as files:
-        if files is None:
-            return _Files()
-        if not await asyncio.to_thread(files.is_there):
-            has_any = await asyncio.to_thread(forgetting.has_files, kept, found)
-            return _Files([str(files.directory)] if has_any else [])
-        is_ours = owner_of(files) in {"", shell.store.installation}
-        wanted = await asyncio.to_thread(forgetting.forgotten_in, kept, found, known=not is_ours)
+async def _out_of_files(shell: Shell, kept: Kept, found: Found) -> Erased:
+    """Removes it from the files of integrations, or waits until a running bot has."""
+    end, left, deleted = monotonic() + _PATIENCE, list[str](), 0
+    for files in local_files(shell.settings):
+        with kept.read_only() as tx:
+            forgotten = files.forgotten(tx, found.ids)
         while True:
             has_bot = shell.has_bot
-            if not has_bot:
-                await asyncio.to_thread(_blank, files, wanted)
-            left = await asyncio.to_thread(_leftovers, files, wanted)
-            aside = [path for issue in wanted for path in files.set_aside(issue)]
-            if is_ours:
-                deleted += in_files.delete(aside)
-                aside = []
-            if not left or not has_bot or monotonic() >= end:
-                return _Files([str(path.relative_to(files.directory)) for path in [*left, *aside]], deleted)
+            erased = await asyncio.to_thread(files.erase, forgotten, writes=not has_bot)
+            deleted += erased.deleted
+            if not erased.left or not has_bot or monotonic() >= end:
+                left += [*erased.left, *erased.stays]
+                break
             await asyncio.sleep(_LOOK_EVERY)
-
-
-def _blank(files: LedgerFiles, wanted: Mapping[int, set[str]]) -> None:
-    for issue, names in wanted.items():
-        with suppress(LockTimeout, LedgerUnwritable):  # `_leftovers` has it
-            in_files.blank(files, issue, names, _LOCK)
-
-
-def _leftovers(files: LedgerFiles, wanted: Mapping[int, set[str]]) -> list[Path]:
-    return [path for issue, names in wanted.items() for path in in_files.leftovers(files, issue, names)]
+    return Erased(left=left, deleted=deleted)
 
 
 def _tell_forgotten(
-    shell: Shell, found: Found, traces: Traces, new: Mapping[str, _Places], files: _Files
+    shell: Shell, found: Found, traces: Traces, new: Mapping[str, _Places], files: Erased
 ) -> None:
     data = {
         "forgotten": found.ids,
@@ -324,7 +281,7 @@ def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
     return lines
 
 
-def _what_files_remain(found: Found, files: _Files) -> Iterator[str]:
+def _what_files_remain(found: Found, files: Erased) -> Iterator[str]:
     if files.deleted:
         yield f"Deleted {_count(files.deleted, 'ledger file')} that had been set aside as unreadable."
     if files.left:

@@ -10,7 +10,7 @@ from bot.commands.lists import Access
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
 from bot.errors import SlackError, SlackRefusedError
-from bot.intake.notices import content
+from bot.intake.telling import content
 from bot.people.access import Person, in_time
 from bot.people.directory import People
 from bot.routing import Audience, audience_of

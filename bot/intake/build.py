@@ -11,6 +11,7 @@ from bot.delivery.replies import Replies
 from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import Notices
+from bot.intake.telling import Teller
 from bot.oncall.build import OnCallBoard
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
@@ -23,6 +24,7 @@ class IntakeParts:
     """The parts that take in what agents and other programs send, and that reply to agents."""
 
     sessions: Sessions
+    teller: Teller
     notices: Notices
     channels: Channels
     owing: Owing
@@ -46,12 +48,16 @@ def build(
     see `Questions`.
     """
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
+    teller = Teller(
+        settings=settings, incidents=board.incidents, delivery=shown.delivery, renderer=base.renderer
+    )
     notices = Notices(
         settings=settings,
         incidents=board.incidents,
         delivery=shown.delivery,
         messages=board.messages,
         renderer=base.renderer,
+        teller=teller,
     )
     inbox = Inbox(store, on_put=on_put)
     producers = Producers(
@@ -98,6 +104,7 @@ def build(
 
     return IntakeParts(
         sessions=sessions,
+        teller=teller,
         notices=notices,
         channels=Channels(
             settings=settings,

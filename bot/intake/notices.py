@@ -7,8 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -16,6 +15,7 @@ import structlog
 from bot.decisions.chain import claims_in
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
+from bot.intake.telling import Teller, content
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Incoming
 from bot.producers.receiver import Trouble
@@ -28,29 +28,21 @@ from bot.views.notices import (
     agent_of,
     another_key_notice,
     checkpoint_notice,
-    consent_notice,
-    entry_notice,
     error_notice,
-    files_behind_notice,
     generic_notice,
     handoff_body,
     handoff_of,
     handoff_title,
     key_notice,
-    listed,
-    renumbered_notice,
     session_notice,
     tampered_notice,
     tools_notice,
-    undone_notice,
 )
 from bot.views.render import Renderer
 from core import aaep
 from core.aaep import Event
-from core.clarification import Clarification
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
-from core.ledgerformat import InvalidRecord
 
 _log = structlog.get_logger("clarify.ledger")
 # Posted only if the session has a thread.
@@ -58,12 +50,6 @@ _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
 _FIELDS = 300  # characters
 _SEPARATELY = 5  # records that get a message each
-
-
-def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
-    """Returns the stored body of a message made from `draft`."""
-    message = renderer.message(draft)
-    return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
@@ -77,9 +63,7 @@ class Notices:
     delivery: Delivery
     messages: Messages
     renderer: Renderer
-    _logged: dict[str, str] = field(
-        default_factory=dict, init=False
-    )  # unreadable record → its digest when it was logged
+    teller: Teller
 
     async def event(self, item: Incoming) -> None:
         """Posts an event that people must see or that helps them decide."""
@@ -113,35 +97,8 @@ class Notices:
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
-        """Pages on-call about an unreadable record or ledger file."""
+        """Pages on-call about an unreadable record."""
         await self._page(f"ledger:{error.name}", str(error), f"{error.what} cannot be read", agent_id=None)
-
-    async def record_unreadable(self, *odd: InvalidRecord) -> None:
-        """Pages on-call once about unreadable records of another program in one ledger; logs each again when it changes."""
-        file, waiting = f"issue-{odd[0].issue}.json", list[InvalidRecord]()
-        for each in odd:
-            fields, key = ", ".join(each.fields)[:_FIELDS], f"ledger:{file}:{each.name}"
-            if self._logged.get(key) == each.digest:
-                continue
-            _log.warning("cannot read a ledger record", file=file, id=each.name, fields=fields)
-            if not each.is_over:
-                waiting.append(each)
-        if waiting:
-            await self._page_unreadable(file, waiting)
-        self._logged |= {f"ledger:{file}:{each.name}": each.digest for each in odd}
-
-    async def _page_unreadable(self, file: str, odd: Sequence[InvalidRecord]) -> None:
-        first, names = odd[0], [each.name for each in odd]
-        fields = ", ".join(dict.fromkeys(field for each in odd for field in each.fields))[:_FIELDS]
-        if len(odd) == 1:
-            what, which, its = f"Record {first.name} of {file}", first.name, "its question is"
-            title = f"A record of issue {first.issue} cannot be read"
-        else:
-            what, which, its = f"{len(odd)} records of {file}", _digest(names), "their questions are"
-            title = f"{len(odd)} records of issue {first.issue} cannot be read"
-        reason = f"{what} cannot be read, so {its} not posted. Fields: {fields}"
-        which_ones = "" if len(odd) == 1 else listed(names)
-        await self._page(f"ledger:{file}:{which}", reason, title, which_ones, agent_id=first.agent_id)
 
     async def records_tampered(self, issue: int, ids: Sequence[str]) -> None:
         """Posts to the fallback channel, once for each record, that it does not agree with its receipt. More than five share
@@ -153,77 +110,24 @@ class Notices:
         _log.error("records do not agree with their receipts", issue=issue, ids=news[:_SEPARATELY])
         for part in [[each] for each in news] if len(news) <= _SEPARATELY else [news]:
             name = part[0] if len(part) == 1 else f"{issue}:{_digest(part)}"
-            await self.delivery.notify(self._for_operators(f"tampered:{name}", tampered_notice(issue, part)))
-
-    async def file_undone(self, issue: int, rewritten: Sequence[str], removed: Sequence[str]) -> None:
-        """Posts to the fallback channel that another program rewrote or removed records in a ledger file: once for the same
-        ones.
-        """
-        ids = [*rewritten, *removed]
-        _log.error(
-            "another program changed a ledger file", issue=issue, ids=ids[:_SEPARATELY], count=len(ids)
-        )
-        name = f"undone:{issue}:{_digest([*rewritten, '', *removed])}"
-        await self.delivery.notify(self._for_operators(name, undone_notice(issue, rewritten, removed)))
-
-    async def renumbered(self, issue: int, ids: Mapping[str, str]) -> None:
-        """Posts to the fallback channel, once for the same ones, that what another program asks has other ids than it wrote
-        into a ledger file. `ids`: by those, what they are now.
-        """
-        name = f"renumbered:{issue}:{_digest([*ids.values()])}"
-        await self.delivery.notify(self._for_operators(name, renumbered_notice(issue, ids)))
+            await self.delivery.notify(
+                self.teller.for_operators(f"tampered:{name}", tampered_notice(issue, part))
+            )
 
     async def key_unreadable(self, trouble: str) -> None:
         """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""
         name = _digest([trouble])
-        await self.delivery.notify(self._for_operators(f"key:{name}", key_notice(trouble)))
+        await self.delivery.notify(self.teller.for_operators(f"key:{name}", key_notice(trouble)))
 
     async def another_key(self, kid: str) -> None:
         """Posts to the fallback channel that another key signs, which the key before did not announce."""
-        await self.delivery.notify(self._for_operators(f"another-key:{kid}", another_key_notice(kid)))
-
-    async def files_behind(self, folder: str, reason: str, *, at: datetime) -> None:
-        """Posts to the fallback channel that ledger files do not follow what was decided, as noticed at a time."""
-        notice = self._for_operators(f"files:{at.timestamp():.0f}", files_behind_notice(folder, reason))
-        await self.delivery.notify(notice)
+        await self.delivery.notify(self.teller.for_operators(f"another-key:{kid}", another_key_notice(kid)))
 
     def checkpoint(self, entry: str, channel: str | None) -> Fresh:
         """Returns the message with a checkpoint of the log of decisions, for the fallback channel if there is no `channel`."""
         claims = claims_in(entry)
         draft = checkpoint_notice(entry, claims["head"])
-        return self._for_operators(f"checkpoint:{claims['seq']}", draft, channel)
-
-    def _for_operators(self, name: str, draft: Draft, channel: str | None = None) -> Fresh:
-        """Returns a notice for `channel`, or else for the fallback channel."""
-        return Fresh(
-            key=f"notice:{name}",
-            kind="notice",
-            target=channel or self.settings.slack.fallback_channel or self.settings.route_for("").channel,
-            body=content(self.renderer, draft, needed=True),
-            wanted="notice",
-        )
-
-    async def consent_refused(self, record: Clarification, by: str) -> None:
-        """Posts to the thread, once a round, that another program wrote an acceptance that does not count."""
-        await self.delivery.notify(self._in_thread_of(record, "consent", consent_notice(record, by)))
-
-    def _in_thread_of(self, record: Clarification, name: str, draft: Draft) -> Fresh:
-        """Returns a notice for the thread of a clarification, once a round."""
-        asked = record.asked
-        return Fresh(
-            key=f"notice:{name}:{record.id}:{record.round}",
-            kind="notice",
-            target=self.settings.route_for(asked.agent_id or record.from_).channel,
-            clarification=record.id,
-            producer=asked.producer,
-            session_id=asked.session_id,
-            body=content(self.renderer, draft, opens_thread=False, broadcast=False, needed=True),
-            wanted="notice",
-        )
-
-    async def entry_refused(self, record: Clarification, by: str) -> None:
-        """Posts to the thread, once a round, that another program's entry in the ledger file did not count."""
-        await self.delivery.notify(self._in_thread_of(record, "entry", entry_notice(record, by)))
+        return self.teller.for_operators(f"checkpoint:{claims['seq']}", draft, channel)
 
     async def _page(self, key: str, reason: str, title: str, body: str = "", *, agent_id: str | None) -> None:
         await self.incidents.raise_(NewIncident(key, reason, title, body, agent_id))

@@ -21,7 +21,7 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
-from core.archive import FIRST_RESERVED
+from core.ledgerfiles import FIRST_RESERVED
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED

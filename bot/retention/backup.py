@@ -11,23 +11,25 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bot import integrations
 from bot.delivery import messages
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, turns
 from bot.producers import inbox, push
+from bot.retention.local import LocalFiles
 from bot.storage import ledger
 from bot.storage.outside import Kept
 from bot.storage.schema import refusal
 from bot.storage.tx import Tx
 from core.clarification import Moment
 from core.files import make_folder, sync
-from core.ledgerfiles import LedgerFiles
 
 NAME = "manifest.json"
 DATABASE = "clarify.db"
@@ -133,11 +135,13 @@ def _described(draft: Path, version: int, now: datetime, release: str) -> Manife
     return manifest
 
 
-def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetime, replace: bool) -> Restored:
+def restore(
+    folder: Path, kept: Kept, local: Sequence[LocalFiles], *, now: datetime, replace: bool
+) -> Restored:
     """Verifies the backup in `folder` and restores it, into SQLite or PostgreSQL, whichever it came from.
 
-    The installation stays the same, so buttons in Slack keep working. Ledger files of the newer state are moved aside first:
-    beside the older database, our own newer entries would count as other programs'.
+    The installation stays the same, so buttons in Slack keep working. Files of the newer state (`local`) are moved aside first:
+    beside the older database, our own newer entries there would count as other programs'.
 
     Raises:
         BackupError: it is not a backup, is damaged, or is from a newer release; or data exists and `replace` is False.
@@ -145,17 +149,16 @@ def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetim
         LockTimeout: another program holds a ledger file.
     """
     manifest = verified(folder)
-    there = None if files is None or replace else next(files.everything(), None)
-    if there is not None:
-        raise BackupError(
-            f"{there[1]} already exists. To move it and the other ledger files aside, add --replace."
-        )
-    moved: Path | None = None
+    for each in () if replace else local:
+        if (there := each.first()) is not None:
+            raise BackupError(
+                f"{there} already exists. To move it and the other ledger files aside, add --replace."
+            )
+    moved = list[Path]()
 
     def emptied() -> None:
-        nonlocal moved
-        if files is not None:
-            moved = files.move_all(aside_name("restore", now))
+        name = aside_name("restore", now)
+        moved.extend(found for each in local if (found := each.move_aside(name)) is not None)
 
     numbers = _numbers(kept)
 
@@ -169,7 +172,7 @@ def restore(folder: Path, kept: Kept, files: LedgerFiles | None, *, now: datetim
         )
     except OSError as error:
         raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
-    return Restored(manifest, aside, moved)
+    return Restored(manifest, aside, moved[0] if moved else None)
 
 
 def _numbers(kept: Kept) -> dict[int, int]:
@@ -197,5 +200,7 @@ def leave_out(tx: Tx, now: datetime) -> None:
     turns.begin_anew(tx)
     push.begin_anew(tx, now.isoformat())
     messages.show_again(tx)
-    tx.run("delete from bridge")
+    for each in integrations.installed():
+        if each.tables is not None and each.tables.leave_out is not None:
+            each.tables.leave_out(tx)
     tx.run("update installation set moved_to = null, moved_from = null")

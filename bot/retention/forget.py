@@ -7,7 +7,6 @@ the same call does the rest. Open questions are skipped: close them first. Block
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,9 @@ from bot.storage import ledger, outside
 from bot.storage.outside import Kept
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
-from core.clarification import DONE, ID, Clarification, parse_id
+from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, NotFound
-from core.records import Raw, Subject, forgotten, is_forgotten, is_unsettled, parse
+from core.records import Raw, Subject, forgotten, is_unsettled, parse
 
 _T = TypeVar("_T")
 Pair = tuple[str, str]
@@ -46,10 +45,6 @@ class Found:
     parts: tuple[Subject, ...] = ()
     unsettled: tuple[Clarification, ...] = ()
     unknown: tuple[str, ...] = ()
-
-    @property
-    def issues(self) -> list[int]:
-        return sorted({parse_id(each)[0] for each in self.subject.clarifications})
 
     @property
     def ids(self) -> list[str]:
@@ -288,31 +283,6 @@ def is_logged(kept: Kept) -> bool:
         return log.is_told(tx)
 
 
-def forgotten_in(kept: Kept, found: Found, *, known: bool) -> dict[int, set[str]]:
-    """Returns the records of `found` that are forgotten by now, by issue: ledger files may still contain them. `known`: only
-    those that the bridge knows from the files.
-    """
-    with kept.read_only() as tx:
-        sql = (
-            "select id, clarifications.issue as issue, body, base from clarifications"
-            " left join bridge on bridge.issue = clarifications.issue where id in :ids order by clarifications.issue"
-        )
-        rows = [row for ids in batches(found.ids) for row in tx.rows(sql, ids=ids)]
-    names: dict[int, set[str]] = {row["issue"]: set() for row in rows}
-    for row in rows:
-        record = ledger.record_of(row["body"])
-        is_gone = record is not None and is_forgotten(record)
-        if is_gone and (not known or row["id"] in json.loads(row["base"] or "{}")):
-            names[row["issue"]].add(row["id"])
-    return names
-
-
-def has_files(kept: Kept, found: Found) -> bool:
-    """Returns whether ledger files contain it, or did."""
-    with kept.read_only() as tx:
-        return tx.one("select 1 from bridge where issue in :issues limit 1", issues=found.issues) is not None
-
-
 def _found(rows: Sequence[Row], sessions: Iterable[Pair] = ()) -> Found:
     records = {row["id"]: ledger.record_of(row["body"]) for row in rows}
     parts = [_part(name, record) for name, record in sorted(records.items())]
@@ -356,6 +326,6 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 def _elsewhere(tx: Tx, subject: Subject) -> Mapping[str, Sequence[str]]:
     """Asks the integrations, also those that are no longer configured."""
-    asked = {name: integrations.load(name).keeps for name in sorted(integrations.OURS)}
+    asked = {each.name: each.keeps for each in integrations.installed()}
     found = {name: tuple(keeps(tx, subject)) for name, keeps in asked.items() if keeps is not None}
     return {name: places for name, places in found.items() if places}

@@ -54,8 +54,7 @@ create index changes_in_order on changes (written, seq);
 create table consumers (
   name text primary key,
   written integer not null,      -- with `seq`: the last change that it has passed
-  seq integer not null,
-  about text                     -- what it tells of, if that may become another: GitHub's repository. Null: it begins anew
+  seq integer not null
 );
 
 create table failed_changes (    -- what a consumer could not take; an empty clarification: it began again
@@ -355,11 +354,11 @@ create index decision_texts_at on decision_texts (at);
 create index decision_texts_clarification on decision_texts (clarification);
 
 
--- Webhooks, GitHub and ledger files.
+-- What integrations tell others. Their own tables are in their folders (`bot/integrations/NAME/0001_….sql`).
 
-create table webhook_outbox (    -- the lifecycle events that are on their way
+create table outbox (            -- messages that are on their way
   seq integer primary key autoincrement,  -- the order in which it happened
-  endpoint text not null,        -- a digest of its address, which may hold a secret
+  endpoint text not null,        -- the integration, and its name of the party: no secret
   id text not null,              -- the same on every try
   clarification text not null,
   type text not null,
@@ -368,50 +367,12 @@ create table webhook_outbox (    -- the lifecycle events that are on their way
   failures integer not null default 0,
   unique (endpoint, id)
 );
-create index webhook_outbox_lines on webhook_outbox (endpoint, clarification, seq);
+create index outbox_lines on outbox (endpoint, clarification, seq);
 
-create table webhook_unsigned (  -- decisions that webhooks were told of without a receipt: if it follows, they are told again
-  clarification text not null references clarifications on delete cascade,
-  round integer not null,
-  type text not null,
-  at real not null,
-  primary key (clarification, round, type)
-);
-
-create table github_repositories (
-  repo text primary key,         -- owner/name, in lower case
-  since real not null            -- what was over before is not mirrored
+create table integrations (      -- the versions of their tables
+  name text primary key,
+  version integer not null
 ) without rowid;
-
-create table github_issues (
-  repo text not null,
-  issue integer not null,
-  labels text,                   -- those of ours that it has, as JSON; null: not known
-  primary key (repo, issue)
-) without rowid;
-
-create table github_comments (   -- without it nothing is posted twice: comments carry a marker
-  repo text not null,
-  issue integer not null,
-  entry text not null,           -- CLR-42-001 r1 question 0123456789abcdef
-  begun_at real not null,
-  comment integer,               -- its id; null: a post was begun and its outcome is not known
-  primary key (repo, issue, entry)
-) without rowid;
-
-create table github_owed (       -- issues that are to be brought in line with their clarifications, until they are
-  repo text not null,
-  issue integer not null,
-  change integer not null,       -- the newest that it shows: `seq` of the feed's; 0: none
-  primary key (repo, issue)
-) without rowid;
-
-create table bridge (            -- what the bridge last wrote to each ledger file, or read from it
-  issue integer not null primary key,  -- 0, -1: what is still to be done with the whole folder
-  base text not null,            -- by record: the digests of the states in which the file may be
-  state text                     -- of the file as we left it; null: there is none, or the next start looks at it
-);
-create index bridge_live on bridge (issue, state) where state is not null;
 
 
 -- The database itself.

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageMoved, StorageUnavailable
-from bot.storage.schema import REMEDY, newest_version, require_usable
+from bot.storage.schema import REMEDY, newest_version, require_usable, tables
 from bot.storage.sqlite import migrate, require_current, tell_changed, version_of
 from bot.storage.store import require_here
 from bot.storage.tx import Tx
@@ -90,12 +90,15 @@ Columns = Mapping[str, Sequence[str]]
 
 
 def columns(file: sqlite3.Connection) -> Columns:
-    """Returns SQLite's tables, which PostgreSQL has, too, with their columns: first the one that others refer to."""
-    tables = file.execute(
+    """Returns the tables of this release in SQLite's file, with their columns: first the one that others refer to. Those of an
+    integration that is not installed here are left out.
+    """
+    ours = frozenset(tables())
+    found = file.execute(
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'"
         " order by name <> 'clarifications', name"
     )
-    names = [str(row[0]) for row in tables]
+    names = [str(row[0]) for row in found if row[0] in ours]
     return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 

@@ -95,7 +95,6 @@ def begin(tx: Tx, consumer: str, horizon: str) -> Position:
 
 def note_open(tx: Tx, consumer: str, now: datetime) -> None:
     """Has a consumer begin anew: stores a change for each clarification that needs something, of which it alone is told."""
-    tx.run("update consumers set about = null where name = :name", name=consumer)
     tx.run(
         f"""insert into changes (written, clarification, revision, what, at)
             select {tx.place}, id, revision, :what, :at from clarifications where live = 1 order by issue, number""",

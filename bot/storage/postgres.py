@@ -66,7 +66,6 @@ _FAR = 0.02  # seconds
 _SUBJECT = "storage.url_env"
 _UNREAD = "The storage could not be read"
 _LOOKS = 5
-_MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _LOCK = "hashtextextended('clarify lock ' || %s::text, 0)"  # the number of a name's advisory lock
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
@@ -392,6 +391,10 @@ def prepared(db: PostgresConnection) -> Row:
                 schema.make_installation(tx)
             db.execute("delete from schema_version")
             db.execute("insert into schema_version (version) values (%s)", [newest])
+        made = list(schema.behind(schema.versions(tx)))
+        for each in made:
+            db.execute(schema.translated(each.sql).encode())
+        schema.note(tx, made)
         tx.renumber()
     return _require_here(db)
 
@@ -412,11 +415,6 @@ def version_of(db: PostgresConnection) -> int:
     """Returns the version of the tables; 0: there are none yet."""
     row = db.execute("select version from schema_version").fetchone() if _has_tables(db) else None
     return 0 if row is None else int(row["version"])
-
-
-def our_tables() -> list[str]:
-    """Returns the names of all tables."""
-    return sorted(_MADE.findall(schema.for_postgres(0)))
 
 
 def check(url: str, listen_url: str) -> Iterator[CheckResult]:
@@ -513,7 +511,7 @@ def _lacks(db: PostgresConnection) -> list[str]:
     rows = db.execute(
         f"select relname from pg_class where oid = any(select to_regclass(name) from unnest(%s::text[]) as name) and not ({can})"
         " order by relname".encode(),
-        [our_tables()],
+        [schema.tables()],
     )
     return [row["relname"] for row in rows]
 

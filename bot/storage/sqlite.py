@@ -309,12 +309,15 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     Raises:
         StorageError: it is of a version that this release cannot use.
     """
-    version, newest = version_of(db), schema.newest_version()
+    version, newest, tx = version_of(db), schema.newest_version(), Tx(db)
     schema.require_usable(version, str(path))
-    if version < newest:
-        db.executescript(f"begin immediate;\n{schema.for_sqlite(version)}")
+    behind = list(schema.behind(schema.versions(tx) if version else {}))
+    if version < newest or behind:
+        sql = "\n".join([schema.for_sqlite(version), *(each.sql for each in behind)])
+        db.executescript(f"begin immediate;\n{sql}")
         if not version:
-            schema.make_installation(Tx(db))
+            schema.make_installation(tx)
+        schema.note(tx, behind)
         db.execute(f"pragma user_version = {newest}")
         db.execute("commit")
 

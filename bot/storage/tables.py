@@ -29,11 +29,10 @@ from bot.storage.postgres import (
     MIGRATING,
     PostgresTx,
     led,
-    our_tables,
     prepared,
     version_of,
 )
-from bot.storage.schema import require_current
+from bot.storage.schema import require_current, tables
 from bot.storage.sqlite import migrate
 from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx
@@ -49,6 +48,7 @@ _NEVER_EMPTY = frozenset(
         "alive",
         "consumers",
         "installation",
+        "integrations",
         "lease",
         "news",
         "receipts",
@@ -365,7 +365,7 @@ def _existing(db: PostgresConnection) -> list[str]:
     """Returns those of our tables that exist."""
     rows = db.execute(
         "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
-        [our_tables()],
+        [tables()],
     )
     return [row["tablename"] for row in rows]
 

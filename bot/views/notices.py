@@ -201,33 +201,6 @@ def callback_notice(record: Clarification, host: str, why: str) -> Draft:
     return _notice(f"Not called back · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
-def consent_notice(record: Clarification, by: str) -> Draft:
-    """Tells people that another program wrote a decision about an action into a ledger file, which does not count."""
-    told = (
-        f"A program wrote to issue-{record.issue_number}.json that {inert.as_name(by, NAME_LIMIT)} decided this. That does not "
-        "count: people decide in Slack. Nothing has changed."
-    )
-    return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
-
-
-def entry_notice(record: Clarification, by: str) -> Draft:
-    """Tells people that what another program wrote into a ledger file did not count."""
-    told = (
-        f"{inert.as_name(by, NAME_LIMIT)} wrote an entry to issue-{record.issue_number}.json that does not count: it came too late, "
-        "or does not fit the question. The file was set right."
-    )
-    return _notice(f"Not taken · {inert.clip(record.id, ID_LIMIT)}", [told])
-
-
-def files_behind_notice(folder: str, reason: str) -> Draft:
-    """Tells the operator that ledger files do not follow what was decided."""
-    told = (
-        f"The ledger files in {inert.as_value(folder, NAME_LIMIT)} are behind: {inert.plain(reason)} Questions are asked and answered as "
-        "always. Other programs that read the files see it as soon as they can be written."
-    )
-    return _notice("Ledger files are behind", [told])
-
-
 def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Tells the operator that decided records do not agree with their receipts."""
     told = (
@@ -237,32 +210,6 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     )
     which, names = _named(issue, ids)
     return _notice(f"{which} changed after the decision", [told, *names])
-
-
-def undone_notice(issue: int, rewritten: Sequence[str], removed: Sequence[str]) -> Draft:
-    """Tells the operator that another program rewrote or removed records in a ledger file."""
-    count = len(rewritten) + len(removed)
-    what = "it" if count == 1 else f"{len(rewritten) or len(removed)} records"
-    did = f"rewrote {what} in" if rewritten else f"removed {what} from"
-    if rewritten and removed:
-        did = f"rewrote {len(rewritten)} and removed {len(removed)} records in"
-    told = (
-        f"Another program {did} issue-{issue}.json. That changed nothing: the bot "
-        "has put the file right. Find out which program writes to the folder."
-    )
-    verbs = [verb for verb, ids in (("changed", rewritten), ("deleted", removed)) if ids]
-    which, names = _named(issue, [*rewritten, *removed])
-    return _notice(f"{which} {' or '.join(verbs)} by another program", [told, *names])
-
-
-def renumbered_notice(issue: int, ids: Mapping[str, str]) -> Draft:
-    """Tells the operator that questions of another program got other ids than it wrote. `ids`: by those, what they are now."""
-    now = listed([f"{old} is {new} now" for old, new in ids.items()])
-    told = (
-        f"In issue-{issue}.json, a question had an ID that was taken. Both questions are in the file. If the program that asked it "
-        "waits for an answer under its own ID, tell it the new one."
-    )
-    return _notice("A question in a ledger file has a new ID", [now, told])
 
 
 def key_notice(trouble: str) -> Draft:
@@ -460,6 +407,11 @@ def rollup_nudge_over(agent: str) -> Draft:
     """Returns a reminder's text once no question waits on the roll-up card."""
     over = "None of these questions is waiting on the shared card any more"
     return fixed("nudge", (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
+
+
+def plain_notice(heading: str, texts: Sequence[str]) -> Draft:
+    """Says something in the bot's own words."""
+    return _notice(heading, texts)
 
 
 def _notice(

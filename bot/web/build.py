@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,8 @@ from bot.checks import Check
 from bot.delivery.build import DeliveryParts
 from bot.feed import Feed
 from bot.intake.build import IntakeParts
-from bot.integrations.ledgerfiles.bridge import Bridge
+from bot.integrated import Integrated
 from bot.logs import log_trouble
-from bot.mailing import Mailer
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
 from bot.settings.model import ProducerSettings, Settings, is_loopback
@@ -42,14 +41,12 @@ def build(
     in_slack: SlackParts,
     *,
     signing: Signing | None,
-    mailers: Sequence[Mailer],
-    broken: Mapping[str, str],
+    integrated: Integrated,
     feed: Feed,
     callbacks: Callbacks | None,
-    bridge: Bridge | None,
     connections: int,
 ) -> FastAPI:
-    """`signing` makes receipts; None: decisions get none. `mailers`: of integrations; `broken`: why some cannot be used, by name."""
+    """`signing` makes receipts; None: decisions get none."""
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     most_waiting = min(_MOST_WAITING, connections // 2)
     app = in_slack.app
@@ -72,7 +69,7 @@ def build(
             "replies": lambda: len(intake.replies.outbox),
             "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },
-        outside=partial(_outside, mailers),
+        outside=integrated.waiting,
     )
     needed = [
         Check("slack", app.trouble),
@@ -86,9 +83,8 @@ def build(
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
-        Check("ledgers", lambda: bridge.overdue() if bridge is not None else None),
         Check("changes", feed.trouble),
-        Check("integrations", lambda: "; ".join(f"{name} {why}" for name, why in broken.items()) or None),
+        *integrated.checks(),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
@@ -141,8 +137,3 @@ def _callers(
         origins=origins,
         local_pages=local_pages,
     )
-
-
-async def _outside(mailers: Sequence[Mailer]) -> Mapping[tuple[str, str], int]:
-    """Returns how many messages of integrations wait, by integration and party."""
-    return {(each.name, party): count for each in mailers for party, count in (await each.waiting()).items()}

@@ -25,7 +25,7 @@ import aiohttp
 from yarl import URL
 
 from bot.storage import sqlite
-from core.archive import ARCHIVE
+from core.ledgerfiles import ARCHIVE
 from tests.bench.counting import CHANGES
 from tests.kit.lives import Life, Place
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,23 +17,18 @@ from filelock import FileLock
 
 from bot.delivery.messages import Messages
 from bot.errors import BackupError, StorageInUseError
-from bot.integrations.ledgerfiles.owner import owner_of
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
+from bot.retention.local import Erased, LocalFiles
 from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
 from core.escalation import NewIncident
-from core.ledgerfiles import LedgerFiles
-from core.locks import PRIVATE
-from tests.integrations.ledgerfiles.test_bridge import accused
 from tests.kit.clocks import ManualClock
 from tests.kit.lives import beside
-from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene
-from tests.scenario.other_parties import another_writes, answers
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 from workspace.seed import AGENTS, FOLAKE
 
@@ -99,39 +94,6 @@ async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Wo
         assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
 
 
-async def test_older_state_beside_newer_files_accuses_nobody(stage: World) -> None:
-    """What was decided after the backup stands in the files, and would count as another program's answer."""
-    copy = stage.folder / "copy"
-    async with stage.bot():
-        card = await stage.ask()
-        await stage.in_step()
-        assert (await beside(stage, "backup", str(copy))).code == 0
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply()
-        await until(lambda: stage.record()["status"] == "resolved")
-        await stage.in_step()
-    await another_writes(stage, answers("Theirs"))
-    newer = stage.ledger_file().read_text()
-    (stage.folder / "ledgers/.clarify/installation").write_text("a database that began anew")
-
-    done = await beside(stage, "restore", str(copy), "--replace", "--json")
-    assert done.code == 0, done.err
-    aside = Path(json.loads(done.out)["ledgerFiles"])
-    assert f"The previous ledger files are in {aside}." in done.err
-    assert (aside / "issue-100001.json").read_text() == newer
-    async with stage.bot() as bot:
-        await stage.in_step()
-        assert bot.bridge is not None
-        assert owner_of(bot.bridge.files) == bot.store.installation
-        assert stage.record()["status"] == "pending"
-        await stage.until(lambda: controls(cards_saying(stage, "Shall I go on?")[0]) == ["Yes", "No", "Take"])
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
-        await stage.until(lambda: stage.record()["status"] != "pending")
-        assert stage.record()["aaep"]["decidedBy"] == f"user:slack/T0LOCAL/{FOLAKE}"
-        await stage.in_step()
-    assert accused(stage) == []
-
-
 def lost(stage: World) -> None:
     shutil.rmtree(stage.folder / "ledgers")
     for path in stage.folder.glob("clarify.db*"):
@@ -176,7 +138,7 @@ async def test_restore_skips_the_numbers_given_out_since(tmp_path: Path) -> None
     database = await a_storage(tmp_path / "clarify.db")
     backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
 
-    restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), None, now=NOW, replace=False)
+    restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), [], now=NOW, replace=False)
 
     assert rows(tmp_path / "new.db", "select issue, highest from issues") == [(7, 112)]
     assert rows(tmp_path / "new.db", "select value from counters where name = 'issue'") == [(101_005,)]
@@ -191,46 +153,43 @@ async def test_restore_skips_the_numbers_that_the_database_before_gave_out(tmp_p
         db.execute("insert into issues values (8, 3)")
         db.commit()
 
-    restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
+    restore(tmp_path / "copy", InSqlite(database), [], now=NOW, replace=True)
 
     assert rows(database, "select issue, highest from issues order by issue") == [(7, 1000), (8, 103)]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[LedgerFiles]:
-    """A folder in which each kind of file is once."""
-    with closing(LedgerFiles(tmp_path / "ledgers")) as made:
-        (made.directory / "archive").mkdir()
-        for name in FILES:
-            (made.directory / name).write_text("{}")
-        yield made
+def folder(tmp_path: Path) -> Path:
+    """An integration's, with one file."""
+    (made := tmp_path / "files").mkdir()
+    (made / "issue-7.json").write_text("{}")
+    return made
 
 
-FILES = ["archive/issue-8.json", "issue-7.json", "issue-9.json.unreadable-20260101T000000000000"]
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(
-        str(path.relative_to(folder)) for path in folder.rglob("issue-*") if path.parent.name != PRIVATE
+def local(folder: Path) -> LocalFiles:
+    return LocalFiles(
+        first=lambda: next(folder.iterdir(), None),
+        move_aside=lambda name: folder.rename(folder.with_name(name)),
+        forgotten=lambda _tx, _ids: None,
+        erase=Erased,
     )
 
 
-async def test_restore_moves_aside_what_is_there(tmp_path: Path, files: LedgerFiles) -> None:
+async def test_restore_moves_aside_what_is_there(tmp_path: Path, folder: Path) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
-    restored = restore(tmp_path / "copy", InSqlite(database), files, now=NOW, replace=True)
-    assert restored.files == files.directory / "before-restore-20261122T090000"
-    assert names(restored.files) == FILES
-    assert list(files.everything()) == []
+    restored = restore(tmp_path / "copy", InSqlite(database), [local(folder)], now=NOW, replace=True)
+    assert restored.files == tmp_path / "before-restore-20261122T090000"
+    assert (restored.files / "issue-7.json").exists()
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
 
 
-async def test_ledger_files_alone_are_not_moved_unless_told(tmp_path: Path, files: LedgerFiles) -> None:
+async def test_ledger_files_alone_are_not_moved_unless_told(tmp_path: Path, folder: Path) -> None:
     """The database is lost: the files may have what is nowhere else."""
     backup(InSqlite(await a_storage(tmp_path / "clarify.db")), tmp_path / "copy", now=NOW, release="1")
     with pytest.raises(BackupError, match=r"issue-7\.json already exists"):
-        restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), files, now=NOW, replace=False)
-    assert names(files.directory) == FILES
+        restore(tmp_path / "copy", InSqlite(tmp_path / "new.db"), [local(folder)], now=NOW, replace=False)
+    assert (folder / "issue-7.json").exists()
     assert not (tmp_path / "new.db").exists()
 
 
@@ -239,7 +198,7 @@ async def test_restore_gives_no_page_a_number_that_stands_in_slack(tmp_path: Pat
     database = await a_storage(tmp_path / "clarify.db")
     backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
     sent = await _paged(database)
-    restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
+    restore(tmp_path / "copy", InSqlite(database), [], now=NOW, replace=True)
     incident, page = await _paged(database)
     assert (incident - sent[0], page - sent[1]) == (1000, 1000)
 
@@ -268,7 +227,7 @@ async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path) -> None:
         reader = await before.push().open(None)
         backup(InSqlite(tmp_path / "clarify.db"), copy, now=NOW, release="1")
         last, _ = await _read(before, reader, TOKEN)
-    restore(copy, InSqlite(tmp_path / "clarify.db"), None, now=NOW, replace=True)
+    restore(copy, InSqlite(tmp_path / "clarify.db"), [], now=NOW, replace=True)
     async with life(tmp_path, clock, seed=8) as after:
         await after.post(asked(clock, "rpl_asked_after_that", 2))
         reader = await after.push().open(last)
@@ -318,16 +277,14 @@ def _edit(copy: Path, field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("damage", [_cut, _gone, _newer, _earlier, _newer_format, _none])
-async def test_restore_of_a_damaged_backup_changes_nothing(
-    tmp_path: Path, files: LedgerFiles, damage: Any
-) -> None:
+async def test_restore_of_a_damaged_backup_changes_nothing(tmp_path: Path, folder: Path, damage: Any) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
     before = database.read_bytes()
     damage(tmp_path / "copy")
     with pytest.raises(BackupError):
-        restore(tmp_path / "copy", InSqlite(database), files, now=NOW, replace=True)
-    assert names(files.directory) == FILES
+        restore(tmp_path / "copy", InSqlite(database), [local(folder)], now=NOW, replace=True)
+    assert (folder / "issue-7.json").exists()
     assert database.read_bytes() == before
 
 
@@ -335,7 +292,7 @@ async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path) -> None
     database = await a_storage(tmp_path / "clarify.db")
     backup(InSqlite(database), tmp_path / "copy", now=NOW, release="1")
     with FileLock(f"{database}.lock"), pytest.raises(StorageInUseError):
-        restore(tmp_path / "copy", InSqlite(database), None, now=NOW, replace=True)
+        restore(tmp_path / "copy", InSqlite(database), [], now=NOW, replace=True)
 
 
 class Full(InSqlite):

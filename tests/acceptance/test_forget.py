@@ -17,14 +17,12 @@ from bot.storage.beside import InSqlite
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from tests.acceptance.upkeep import erasing, kept, leaks, shown
-from tests.integrations.ledgerfiles.test_bridge import accused
 from tests.kit.builders import foreign
 from tests.kit.databases import records_in
 from tests.kit.ledgers import kept_ledger, write_records
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
-from tests.scenario.other_parties import held
 from workspace.seed import AGENTS, FOLAKE
 
 SECRET = "tell-nobody-7f3a"
@@ -193,91 +191,6 @@ async def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) ->
         assert found.ids == ["CLR-7-002"]
         assert forgetting.forget(kept, found, now=datetime.now(UTC))[0] == forgetting.Traces()
         assert [SECRET in json.dumps(each) for each in records_in(kept.database, 7)] == [True, False]
-        assert forgetting.forgotten_in(kept, found, known=False) == {7: {"CLR-7-002"}}
-
-
-def put_away(stage: World, issue: int = 100001) -> None:
-    """A ledger file is in the archive, too, beside a later one of the issue, and was set aside once."""
-    words = stage.ledger_file(issue).read_text()
-    assert SECRET in words
-    folder = stage.ledger_file(issue).parent
-    (folder / "archive").mkdir(exist_ok=True)
-    (folder / f"archive/issue-{issue}.2.json").write_text(words)
-    (folder / f"issue-{issue}.json.unreadable-20261128T100000000000").write_text(words[:-5])
-
-
-@pytest.mark.parametrize("is_running", [True, False])
-async def test_files_are_blanked_wherever_they_are(stage: World, is_running: bool) -> None:
-    async with stage.bot() as bot, erasing(bot):
-        await stage.ask(question=f"{SECRET}?")
-        await stage.in_step()
-        put_away(stage)
-        if is_running:
-            done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
-            assert not list(kept(stage, SECRET))
-            (row,) = await bot.base.store.read("select base from bridge")
-            assert [len(states) for states in json.loads(row["base"]).values()] == [1], "digests of words"
-    if not is_running:
-        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
-        assert not list(kept(stage, SECRET))
-        async with stage.bot():
-            await stage.in_step()
-    assert done.code == 0, done.err
-    assert "Deleted 1 ledger file that had been set aside as unreadable." in done.err
-    assert "May still contain" not in done.err
-    assert accused(stage) == []
-
-
-async def test_file_that_somebody_holds_is_waited_for(stage: World) -> None:
-    async with stage.bot() as bot, erasing(bot):
-        await stage.ask(question=f"{SECRET}?")
-        await stage.in_step()
-        with held(stage, 100001):
-            command = asyncio.create_task(beside(stage, "forget", "sess_one", "--yes", "--abandon"))
-            await until(lambda: SECRET not in json.dumps(stage.record()))
-            await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
-            assert SECRET in stage.ledger_file().read_text()
-            assert not command.done()
-        done = await command
-        assert (done.code, "May still contain" in done.err) == (0, False), done
-        assert not list(kept(stage, SECRET))
-
-
-async def test_file_that_stays_held_is_named(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask(question=f"{SECRET}?")
-        await stage.in_step()
-    with held(stage, 100001):
-        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
-        assert done.code == 0, done
-        assert "May still contain some of it: issue-100001.json." in done.err
-    done = await beside(stage, "forget", "sess_one", "--yes")
-    assert (done.code, "May still contain" in done.err) == (0, False), done
-    assert not list(kept(stage, SECRET))
-
-
-async def test_record_of_another_installation_with_that_id_stays(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask(question=f"{SECRET}?")
-        await stage.in_step()
-    stage.changed("update bridge set base = '{}'")  # the bridge never wrote what stands there
-    (stage.folder / "ledgers/.clarify/installation").write_text("another")
-    broken = stage.ledger_file().with_name("issue-100001.json.unreadable-20261128T100000000000")
-    broken.write_text("{")
-    done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
-    assert f"May still contain some of it: {broken.name}." in done.err, done
-    assert SECRET in stage.ledger_file().read_text()
-    assert broken.exists()
-
-
-async def test_folder_that_is_away_is_named(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask(question=f"{SECRET}?")
-        await stage.in_step()
-    (stage.folder / "ledgers").rename(stage.folder / "elsewhere")
-    done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
-    assert f"May still contain some of it: {stage.folder / 'ledgers'}." in done.err, done
-    assert not (stage.folder / "ledgers").exists()
 
 
 def _record(seq: int, producer: str) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from bot.app import Bot
 from bot.producers.questions import KEYS_KEPT
 from bot.retention.upkeep import Upkeep
-from tests.integrations.ledgerfiles.test_acts import asked
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene, url_of
 from workspace.seed import AGENTS, FOLAKE
@@ -37,10 +34,6 @@ def retention(bot: Bot) -> Upkeep:
         clock=bot.base.clock,
         keep=timedelta(0),
     )
-
-
-def in_file(stage: World) -> list[str]:
-    return [each["id"] for each in stage._in_file(42) or ()]
 
 
 def clarification_of(card: Message) -> object:
@@ -121,33 +114,3 @@ async def test_question_stays_as_long_as_its_key_counts(stage: World) -> None:
         assert (anew.status_code, anew.json()["status"]) == (201, "waiting")
         assert anew.json()["id"] != asked["id"]
         await stage.until(lambda: len([each for each in stage.cards() if "Rotate?" in said(each)]) == 2)
-
-
-@pytest.mark.parametrize("is_copied", [False, True])
-async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World, is_copied: bool) -> None:
-    """Other programs number by what is in it. It does not count as news, even if the folder was copied without the files whose
-    names begin with a dot; what another program asks there does.
-    """
-    async with stage.bot() as bot:
-        card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply("rpl_1")
-        await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
-        await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-        await stage.until(lambda: bot.shown.lanes.length == 0)
-        await stage.in_step(42)
-        await retention(bot).tidy()
-        assert not await bot.store.read("select 1 from clarifications")
-    (marker,) = stage.folder.rglob(".clarify/installation")
-    file = marker.parent.parent / "issue-42.json"
-    if is_copied:
-        shutil.rmtree(marker.parent)
-    held = json.loads(file.read_text())
-    theirs = {"id": "CLR-42-007", "issueNumber": 42, "to": "human", "aaep": None}
-    file.write_text(json.dumps({**held, "clarifications": [*held["clarifications"], asked() | theirs]}))
-    expected = [f"CLR-42-{n}" for n in ("001", "007", "008")]
-    async with stage.bot():
-        await stage.card("Which database?")
-        await stage.ask("rpl_2", question="And now?", session="s2", **ISSUE)
-        await until(lambda: in_file(stage) == expected)
-        assert [clarification_of(card) for card in stage.cards()] == expected

@@ -204,11 +204,13 @@ async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_aga
     with closing(psycopg.connect(moved)) as db:
         before = db.execute("select body from clarifications").fetchall()
         db.commit()
-        db.execute("lock table webhook_unsigned in access share mode")  # one of the last that it moves
+        db.execute("lock table webhooks_unsigned in access share mode")  # one of the last that it moves
         process = await begun(*words, env=env)
         try:
             with closing(psycopg.connect(moved, autocommit=True)) as eyes:
-                waits = "select 1 from pg_locks where not granted and relation = 'webhook_unsigned'::regclass"
+                waits = (
+                    "select 1 from pg_locks where not granted and relation = 'webhooks_unsigned'::regclass"
+                )
                 await until(lambda: eyes.execute(waits).fetchone())
         finally:
             process.kill()

@@ -173,14 +173,14 @@ async def test_stranger_that_cannot_be_loaded_leaves_the_backup_to_be_paged(stag
 async def test_one_of_ours_that_cannot_be_loaded_is_told_and_stops_nothing(
     stage: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(integrations.OURS, "digest", "bot.integrations.digest.nowhere")
+    monkeypatch.setitem(sys.modules, "bot.integrations.digest.integration", None)
     found = [each async for each in check_integrations(stage._settings(stage.config(step("0m", "dm"))))]
     assert [(each.subject, each.text.partition(":")[0]) for each in found] == [
         ("digest", "cannot be loaded (ModuleNotFoundError")
     ]
     async with stage.bot(stage.config(step("0m", "dm"))) as bot:
         assert "Unknown command “digest”" in words(await command(stage, "digest"))
-        assert bot.broken.keys() == {"digest"}
+        assert bot.integrated.broken.keys() == {"digest"}
 
 
 async def test_file_names_a_pager_that_is_not_installed(stage: Night) -> None:

@@ -201,6 +201,7 @@ def _beside(place: Place) -> Iterator[Tx]:
     """A transaction behind the back of bots, who are told of it."""
     if isinstance(place, Path):
         with closing(sqlite3.connect(place, isolation_level=None)) as file:
+            file.row_factory = sqlite3.Row
             migrate(file, place)  # before the first bot
         with beside.transaction(place) as tx:
             yield tx

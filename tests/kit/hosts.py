@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import cast
 
+from bot.intake.entries import Entries
+from bot.intake.telling import Teller
 from bot.mailing import Host
 from bot.storage.ledger import DatabaseLedger
 from core.clock import Clock
+from core.router import Router
 
 
 def a_host(
@@ -17,6 +22,14 @@ def a_host(
     on_outcome: Callable[[str, str], None] = lambda _party, _outcome: None,
     secrets: Mapping[str, str] | None = None,
 ) -> Host:
+    router = Router(
+        ledger,
+        clock,
+        timedelta(hours=1),
+        lambda _: None,
+        may_be_answered=lambda _: False,
+        shown_whole=lambda _: True,
+    )
     return Host(
         name=name,
         store=ledger.store,
@@ -25,4 +38,6 @@ def a_host(
         rng=random.Random(1),  # noqa: S311 - no secret
         secret=(secrets or {}).__getitem__,
         on_outcome=on_outcome,
+        entries=Entries(router=router, ledger=ledger, clock=clock),
+        teller=cast("Teller", None),  # these tell no people
     )

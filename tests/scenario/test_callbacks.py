@@ -768,7 +768,7 @@ async def test_changes_that_come_again_do_nothing_twice(stage: World, hook: Rece
         async with running(stage, table(hook) + outside) as (bot, _):
             await until(lambda: len(messages()) == 6)
             await at_rest(bot)
-            (mailer,) = bot.mailers
+            (mailer,) = bot.integrated.mailers
             await until(lambda: mailer.idle)
         assert [{*sent}, posted, mirrored] == [{*messages()}, len(hook.got), github.bodies(42)]
         assert stage.changed("update decisions set seq = seq where kind = 'decision'") == 1

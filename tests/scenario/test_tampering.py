@@ -239,7 +239,7 @@ async def test_nobody_outside_hears_of_what_was_changed(tmp_path: Path) -> None:
             assert (await http.post("/questions", json={"question": "And?", "issue": 42})).status_code == 201
             await clock.until(lambda: any("And?" in each for each in github.bodies(42)))
         async with stage.bot(text) as bot:
-            (hooks,) = bot.mailers
+            (hooks,) = bot.integrated.mailers
             await stage.until(lambda: hooks.idle)
         assert not any("gladly" in each for each in github.bodies(42))
         assert [each for each in github.bodies(42) if each in mirrored] == mirrored

@@ -19,8 +19,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.integrations.github.github import comment_of, entries_of, key_in
-from core.clarification import Clarification
 from tests.kit.world import question, url_of
 from tests.scenario.pagers import Night, night, pager, step
 from workspace.seed import AGENTS, FOLAKE
@@ -77,22 +75,6 @@ def test_word_is_still_in_use(word: str) -> None:
         assert any(word in each for each in strings())
     else:
         assert any(each == word or f"'{word}'" in each for each in strings())
-
-
-# -- GitHub ---------------------------------------------------------------------------------------------------------
-
-
-def test_marker_of_a_comment_is_found_again() -> None:
-    asked = {
-        "id": "CLR-42-001", "issueNumber": 42, "from": "engineer", "to": "architect", "topic": "", "status": "pending",
-        "created": "2026-11-21T09:00:00.000Z",
-        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": "Which?",
-                    "timestamp": "2026-11-21T09:00:00.000Z"}],
-    }  # fmt: skip
-    (due,) = entries_of(Clarification.model_validate(asked))
-    marker = "<!-- clarify-bot: CLR-42-001 r1 question 60cff53559121557 -->"
-    assert comment_of(due).splitlines()[0] == marker
-    assert key_in(f"{marker}\n\nwords") == "CLR-42-001 r1 question 60cff53559121557"
 
 
 # -- a day of the bot -------------------------------------------------------------------------------------------------
@@ -193,7 +175,7 @@ ROWS = {
     "select distinct state from inbox": {"done"},
     "select name from counters": {"issue", "page"},
     "select via, target, state from sendings": {"apprise PAGER_URL sent"},
-    "select type from webhook_outbox": {
+    "select type from outbox": {
         "clarification-answered", "clarification-escalated", "clarification-requested", "clarification-resolved",
         "clarification-stale",
     },

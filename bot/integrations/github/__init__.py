@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from bot.api import CheckResult, Consumer, Host, Integration, Secrets, Subject, Tx
+from bot.api import CheckResult, Consumer, Host, Integration, Secrets, Subject, Tables, Tx
 from bot.integrations.github.settings import GithubSettings
 
 
@@ -27,5 +27,10 @@ def _keeps(tx: Tx, subject: Subject) -> Iterable[str]:
 
 
 integration = Integration(
-    name="github", settings=GithubSettings, follows=_consumer, check=_check, keeps=_keeps
+    name="github",
+    settings=GithubSettings,
+    follows=_consumer,
+    check=_check,
+    keeps=_keeps,
+    tables=Tables(),
 )

@@ -54,10 +54,10 @@ from bot.api import (
     wrong,
 )
 from bot.integrations.github.settings import GithubSettings
-from core.archive import FIRST_RESERVED
 from core.bus import ABANDONED, RECEIPT, told_in
 from core.clarification import Clarification, Entry, parse_id
 from core.clock import Clock, Pace, backoff, iso
+from core.ledgerfiles import FIRST_RESERVED
 from core.records import is_forgotten
 
 _log = structlog.get_logger("clarify.github")
@@ -126,11 +126,14 @@ class GithubSync:
         self._memory.owe(tx, record.issue_number, change.place.seq)
         return partial(self.outbox.put, record.issue_number)
 
+    def begin_anew(self, tx: Tx) -> None:
+        self._memory.begin_anew(tx)
+
     async def load(self) -> None:
         """Loads which issues are to be brought in line. A repository that was not mirrored to until now gets what is open, and
         what it missed if that was before.
         """
-        begin = partial(self._memory.begin, consumer=self.name, now=self.clock.now())
+        begin = partial(self._memory.begin, now=self.clock.now())
         self._since, owed = await self.store.write(begin)
         for issue in owed:
             self.outbox.put(issue)
@@ -407,9 +410,9 @@ class _Memory:
     store: Store
     repo: str
 
-    def begin(self, tx: Tx, *, consumer: str, now: datetime) -> tuple[datetime, list[int]]:
-        """Returns when mirroring to the repository began, and the issues that are owed. If the consumer told of nothing until
-        now, or of another repository, these are also the issues with open questions, and those that were left unfinished.
+    def begin(self, tx: Tx, *, now: datetime) -> tuple[datetime, list[int]]:
+        """Returns when mirroring to the repository began, and the issues that are owed. If another repository was mirrored to
+        until now, or changes were missed, these are also the issues with open questions, and those that were left unfinished.
         """
         same = {"repo": self.repo}
         tx.run(
@@ -421,11 +424,9 @@ class _Memory:
         (row,) = tx.rows("select since from github_repositories where repo = :repo", **same)
         since = datetime.fromtimestamp(row["since"], UTC)
         if tx.run(
-            """update consumers set about = :repo
-               where name = :name and (about is null or about <> :repo)""",
-            name=consumer,
-            **same,
+            "update github_repositories set is_current = 1 where repo = :repo and is_current = 0", **same
         ):
+            tx.run("update github_repositories set is_current = 0 where repo <> :repo", **same)
             tx.run(
                 """insert into github_owed (repo, issue, change)
                    select :repo, issue, 0 from clarifications
@@ -439,6 +440,10 @@ class _Memory:
             )
         rows = tx.rows("select issue from github_owed where repo = :repo order by issue", **same)
         return since, [row["issue"] for row in rows]
+
+    def begin_anew(self, tx: Tx) -> None:
+        """Notes that changes were missed."""
+        tx.run("update github_repositories set is_current = 0")
 
     def owe(self, tx: Tx, issue: int, change: int) -> None:
         """Notes that an issue is to be brought in line with a change."""

@@ -4,7 +4,7 @@ what other implementations add.
 Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
 is replaced under the marker, and never synced, since it can be made again. The feed tells which files are behind, and tells
 it again after a kill: a start looks at no other file, but for those that others changed. What others did is found by comparing three
-(`acts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
+(`core.ledgeracts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
 what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
 
 A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told. Records of
@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
@@ -29,9 +29,24 @@ from typing import NamedTuple
 import structlog
 from watchfiles import awatch
 
-from bot.errors import StorageUnavailable
-from bot.intake.notices import Notices
-from bot.integrations.ledgerfiles.acts import (
+from bot.api import (
+    NOT_NOW,
+    Counted,
+    Host,
+    Position,
+    RecordChange,
+    StorageUnavailable,
+    Tx,
+    following,
+    until_stored,
+)
+from bot.integrations.ledgerfiles.folder import FolderSettings, blank, of_others, own, owner_of, without
+from bot.integrations.ledgerfiles.notices import FileNotices
+from core.clarification import Clarification, Decider, Entry, parse_id
+from core.clock import event_or_time
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable
+from core.files import DEBOUNCE, STEP, reason
+from core.ledgeracts import (
     Act,
     Adds,
     Base,
@@ -49,32 +64,10 @@ from bot.integrations.ledgerfiles.acts import (
     rendered,
     unreadable,
 )
-from bot.integrations.ledgerfiles.erasing import blank
-from bot.integrations.ledgerfiles.owner import of_others, own, owner_of, without
-from bot.storage.changes import Position, RecordChange, following
-from bot.storage.store import Store, until_stored
-from bot.storage.tx import Tx
-from core.answers import TEXT_LIMIT, from_text
-from core.archive import FIRST_RESERVED
-from core.clarification import Answer, Ask, Clarification, Decider, Entry, Question, parse_id
-from core.clock import Clock, event_or_time
-from core.errors import (
-    AnswerRejected,
-    ClarifyError,
-    LedgerInDoubt,
-    LedgersAway,
-    LedgerUnreadable,
-    LedgerUnwritable,
-    LockTimeout,
-    TooLong,
-)
-from core.files import DEBOUNCE, STEP, reason
-from core.ledger import Ledger
-from core.ledgerfiles import LedgerFiles, State, state_of
+from core.ledgerfiles import FIRST_RESERVED, State, state_of
 from core.ledgerformat import InvalidRecord, as_item, encode, identity, read_item
 from core.matching import author_of
 from core.records import Raw, is_forgotten, unpacked
-from core.router import BODY_LIMIT, Router
 
 _log = structlog.get_logger("clarify.ledger")
 _APART = 0.5  # seconds between writes of one file
@@ -85,15 +78,15 @@ _AT_ONCE = 4  # files exchanged at once
 _MOST_LEFT = 1000  # changes that are looked at when the bot stops
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
-# In place of an issue, rows of `bridge` that say what is still to be done: the folder becomes ours, all files are looked at.
-FOLDER, ALL = 0, -1
-# In place of a file's state: nobody knows how it was left. Only what the database no longer has is still known from there.
-_UNKNOWN = "unknown"
-_AWAY = (LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt, StorageUnavailable, OSError, TimeoutError)
+FOLDER = 0  # in place of an issue: the folder is still to become ours
+# In place of a file's state: it is to be looked at, whatever it is. Unknown: nobody knows how it was left, so only what the
+# database no longer has is still known from there.
+BEHIND, _UNKNOWN = "behind", "unknown"
+_AWAY = (*NOT_NOW, OSError, TimeoutError)
 
 
 REMEMBER = (
-    "insert into bridge (issue, base, state) values (:issue, :base, :state)"
+    "insert into ledgerfiles (issue, base, state) values (:issue, :base, :state)"
     " on conflict (issue) do update set base = excluded.base, state = excluded.state"
 )
 
@@ -106,7 +99,7 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
     names = dict.fromkeys(name for each in each_of for name in each)
     base = {name: dict.fromkeys(each.get(name) for each in each_of) for name in names}
     text = json.dumps({name: [each and each.as_json() for each in left] for name, left in base.items()})
-    return {"issue": issue, "base": text, "state": _text(state)}
+    return {"issue": issue, "base": text, "state": state}
 
 
 class _Ours(NamedTuple):
@@ -133,19 +126,14 @@ class _Exchanged(NamedTuple):
     is_new: bool = False
 
 
-@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
+@dataclass(eq=False, repr=False)  # holds what was asked
 class Bridge:
-    """An observer of the feed (`bot.feed`), which tells it whose files are behind; `run` does the rest until cancelled."""
+    """An observer of the feed, which tells it whose files are behind; `run` does the rest until cancelled."""
 
-    files: LedgerFiles
-    ledger: Ledger
-    store: Store
-    router: Router
-    notices: Notices
-    clock: Clock
-    archive_after: timedelta
-    name: str = "ledger files"
+    host: Host
+    settings: FolderSettings
     gather: float = 0.05  # what follows at once is written with it
+    part: str = "ledgers"
     undone: Position | None = field(default=None, init=False)
     _done: Callable[[], None] = field(default=lambda: None, init=False)
     _heard: Position = field(default=Position(0, 0), init=False)
@@ -158,9 +146,19 @@ class Bridge:
     _is_told: bool = field(default=False, init=False)
     _folder: tuple[int, int] | None = field(default=None, init=False)  # which one was found to be ours
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
-    _unseen: set[int] = field(default_factory=set, init=False)  # while all files are looked at
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        host = self.host
+        self.name, self.store, self.clock, self.ledger, self.entries = (
+            host.name,
+            host.store,
+            host.clock,
+            host.ledger,
+            host.entries,
+        )
+        self.files, self.notices = self.settings.files(), FileNotices(host.teller)
 
     def observe(self, change: RecordChange) -> None:
         """Has the record's file follow."""
@@ -172,12 +170,21 @@ class Bridge:
 
     def begin_anew(self, tx: Tx) -> None:
         """Has all files looked at, however often the bot is killed meanwhile."""
-        tx.run(REMEMBER, **remembered(ALL, [], None))
+        self._look_at_all_again(tx, BEHIND)
+
+    def _look_at_all_again(self, tx: Tx, state: str) -> None:
+        tx.run("update ledgerfiles set state = :state where issue > :folder", state=state, folder=FOLDER)
+        tx.run(
+            "insert into ledgerfiles (issue, base, state) select distinct issue, '{}', :state from clarifications"
+            " where issue > :folder on conflict (issue) do nothing",
+            state=state,
+            folder=FOLDER,
+        )
 
     def _note_undone(self) -> None:
         self.undone = next(iter(self._behind.values()), None)  # changes are heard in order
 
-    def overdue(self) -> str | None:
+    def trouble(self) -> str | None:
         """Returns why a file has not followed its record for 15 seconds, or None."""
         late = {issue: why for issue, (since, _, why) in self._failing.items() if self._is_late(since)}
         if not late:
@@ -260,9 +267,6 @@ class Bridge:
         self._note_undone()
         if self.undone != before:
             self._done()
-        if self._unseen == {issue}:
-            await self.store.write_soon(partial(_forget, ALL))
-        self._unseen.discard(issue)
 
     async def _later(self, issue: int, why: str) -> None:
         _log.warning("ledger file delayed", issue=issue, reason=why)
@@ -279,8 +283,8 @@ class Bridge:
         self._failing[issue] = since, tries + 1, why
         if self._is_late(since) and not self._is_told:
             self._is_told = True
-            tell = partial(self.notices.files_behind, str(self.files.directory), why, at=self.clock.now())
-            await self._tell(tell)
+            folder = str(self.files.directory)
+            await self._tell(partial(self.notices.behind, folder, why, self.clock.now()))
         return tries
 
     async def _follow(self, issue: int, *, takes_in: bool) -> None:
@@ -291,7 +295,7 @@ class Bridge:
         except LedgerUnreadable as error:
             if error.quarantined is None:
                 raise LedgerUnwritable(issue, str(error)) from error
-            await self._tell(partial(self.notices.ledger_unreadable, error))
+            await self._tell(partial(self.notices.file_unreadable, error))
             self._look_at(issue, self._now())
             return
         if found.left and issue not in self._foreign:
@@ -314,12 +318,14 @@ class Bridge:
 
     async def _take_in(self, issue: int, found: _Exchanged) -> None:
         if found.odd:
-            await self._tell(partial(self.notices.record_unreadable, *found.odd))
+            for each in found.odd:
+                _log.warning("cannot read a ledger record", issue=issue, id=each.name, fields=each.fields)
+            await self._tell(partial(self.notices.records_unreadable, found.odd))
         undone = [act for act in found.acts if isinstance(act, Rewrites | Removes)]
         if undone:
             rewritten = [act.clarification for act in undone if isinstance(act, Rewrites)]
             removed = [act.clarification for act in undone if isinstance(act, Removes)]
-            await self._tell(partial(self.notices.file_undone, issue, rewritten, removed))
+            await self._tell(partial(self.notices.undone, issue, rewritten, removed))
         renumbered = dict[str, str]()
         for act in found.acts:
             await self._do(act, renumbered)
@@ -367,7 +373,7 @@ class Bridge:
             odd = unreadable(issue, file["clarifications"], left | {identity(item) for item in items})
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
             finished = finished_at(mine) if kept.finished is None else kept.finished
-            is_old = not left and finished <= (now - self.archive_after).timestamp()
+            is_old = not left and finished <= (now - self.settings.archive_after).timestamp()
             # In another installation's folder, a file that is not there was perhaps left in a folder before.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
@@ -387,7 +393,7 @@ class Bridge:
                     check()
                 self.files.archive.drop(issue, wanted)
                 before, is_new = after, True
-            elif kept.state != _text(state):
+            elif kept.state != state:
                 remember([before], state)
             if is_old and state is not None:
                 remember([before], state := None)
@@ -415,13 +421,13 @@ class Bridge:
         names = {record.id for record in records if is_forgotten(record)}
         names = names if is_ours else names & kept.base.keys()
         if names and any(number == issue for number, _ in self.files.archive.files()):
-            blank(self.files, issue, names, _LOCK)
+            blank(self.files, issue, names)
         return names
 
     async def _kept(self, issue: int) -> _Ours:
         rows = await self.store.read(
             "select clarifications.id as id, body, closed, base, state from installation"
-            " left join bridge on bridge.issue = :issue left join clarifications on clarifications.issue = :issue"
+            " left join ledgerfiles on ledgerfiles.issue = :issue left join clarifications on clarifications.issue = :issue"
             " order by number",
             issue=issue,
         )
@@ -457,7 +463,7 @@ class Bridge:
 
     async def _open(self, item: Raw, renumbered: dict[str, str]) -> None:
         begun, theirs = opening(item)
-        taken = await self.router.take_in(begun)
+        taken = await self.entries.open(begun)
         _log.info("another implementation asks", id=taken.id, named=begun.id)
         if taken.id != begun.id:
             renumbered[begun.id] = taken.id
@@ -467,56 +473,23 @@ class Bridge:
 
     async def _add(self, clarification: str, entries: Sequence[Entry], *, abandons: bool) -> None:
         for place, entry in enumerate(entries, 1):
-            by = Decider(author_of(entry.from_), "ledger")
             record = await self.ledger.find(clarification)
-            async with self._told(record, by):
-                await self._add_one(record, entry, by, abandons=abandons and place == len(entries))
-
-    async def _add_one(self, record: Clarification, entry: Entry, by: Decider, *, abandons: bool) -> None:
-        body, at = entry.body, self.clock.now()
-        limit = TEXT_LIMIT if entry.type == "answer" and record.asked.reply_token else BODY_LIMIT
-        if len(body) > limit:
-            raise TooLong(entry.type, len(body), limit)
-        meant = entry.round if "round" in entry.model_fields_set else None
-        if entry.type == "question":
-            asker = by.decided_by.removeprefix("agent:")
-            ask = Ask(asker, body, record.to, record.topic, record.blocking, Question(received_at=at))
-            await self.router.follow_up(record.id, ask)
-        elif entry.type == "escalation":
-            await self.router.escalate(record.id, "by hand", body or None, by)
-        elif record.asked.is_confirmation:
-            self.router.note_refusal(record, by, "not in Slack", _decision(record, body))
-            await self._tell(partial(self.notices.consent_refused, record, by.decided_by))
-        elif entry.type == "answer":
-            await self.router.answer(record.id, partial(_read, body), by, at, meant)
-        elif abandons:
-            await self.router.abandon(record.id, by, body)
-        else:
-            await self.router.resolve(record.id, partial(_read, body), body, by, at, round=meant)
+            by = Decider(author_of(entry.from_), "ledger")
+            is_last = place == len(entries)
+            counted = await self.entries.add(record, entry, by, abandons=abandons and is_last)
+            await self._told(record, by, counted)
 
     async def _move(self, clarification: str, status: str) -> None:
         record = await self.ledger.find(clarification)
         by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # nobody put a name to it
-        async with self._told(record, by):
-            if status == "escalated":
-                await self.router.escalate(clarification, "by hand", None, by)
-            elif record.asked.is_confirmation:
-                await self._tell(partial(self.notices.entry_refused, record, by.decided_by))
-            elif status == "resolved":
-                await self.router.resolve(clarification, partial(_read, ""), "", by, self.clock.now())
-            else:
-                await self.router.abandon(clarification, by)
+        await self._told(record, by, await self.entries.move(record, status, by))
 
-    @asynccontextmanager
-    async def _told(self, record: Clarification, by: Decider) -> AsyncIterator[None]:
-        """Tells people that what another implementation wrote did not count: it came second, or does not fit."""
-        try:
-            yield
-        except _AWAY:
-            raise
-        except ClarifyError as error:
-            _log.info("another implementation's entry does not count", id=record.id, reason=str(error))
-            await self._tell(partial(self.notices.entry_refused, record, by.decided_by))
+    async def _told(self, record: Clarification, by: Decider, counted: Counted) -> None:
+        """Tells people of what did not count."""
+        if counted == "refused":
+            await self._tell(partial(self.notices.refused, record, by.decided_by))
+        elif counted == "for people":
+            await self._tell(partial(self.notices.for_people, record, by.decided_by))
 
     async def _tell(self, notice: Callable[[], Awaitable[None]]) -> None:
         await until_stored(notice, self.clock, _log, "notice delayed")
@@ -526,11 +499,11 @@ class Bridge:
     async def _archive(self) -> None:
         """Once a day, looks at the files whose records are all finished: they go to the archive."""
         while True:
-            since = (self.clock.now() - self.archive_after).timestamp()
+            since = (self.clock.now() - self.settings.archive_after).timestamp()
             try:
                 for row in await self.store.read(
-                    "select issue from bridge where state is not null and not exists (select 1 from clarifications"
-                    " where clarifications.issue = bridge.issue and (closed is null or closed > :since))",
+                    "select issue from ledgerfiles where state is not null and not exists (select 1 from clarifications"
+                    " where clarifications.issue = ledgerfiles.issue and (closed is null or closed > :since))",
                     since=since,
                 ):
                     self._look_at(row["issue"], self._now())
@@ -587,7 +560,7 @@ class Bridge:
     async def _missing(self) -> None:
         """Makes the folder, unless there were files in it before: then its disk is not mounted."""
         try:
-            if await self.store.read_one("select 1 from bridge where issue > 0 limit 1") is None:
+            if await self.store.read_one("select 1 from ledgerfiles where base <> '{}' limit 1") is None:
                 await asyncio.to_thread(self.files.make)
                 return
             why = str(LedgersAway(self.files.directory))
@@ -609,35 +582,22 @@ class Bridge:
         anything: all files are written.
         """
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
-        is_to_be_ours = await self._is_to_do(FOLDER)
+        to_do = await self.store.read_one("select 1 from ledgerfiles where issue = :folder", folder=FOLDER)
+        is_to_be_ours = to_do is not None
         if not owner and not is_to_be_ours:
-            await self.store.write(self._know_no_file)
+            await self.store.write(partial(self._look_at_all_again, state=_UNKNOWN))
         if not owner or (is_to_be_ours and owner != ours):
             await asyncio.to_thread(own, self.files, owner := ours)
         self._folder = identity if owner == ours else None
         if is_to_be_ours:
-            await self.store.write(partial(_forget, FOLDER))
-        if await self._is_to_do(ALL):
-            rows = await self.store.read("select distinct issue from clarifications")
-            self._unseen = {row["issue"] for row in rows}
-            for issue in self._unseen:
-                self._look_at(issue, self._now())
-            if not self._unseen:
-                await self.store.write(partial(_forget, ALL))
+            await self.store.run("delete from ledgerfiles where issue = :folder", folder=FOLDER)
         await self._drop_drafts()
-        rows = await self.store.read("select issue, state from bridge where state is not null")
+        rows = await self.store.read("select issue, state from ledgerfiles where state is not null")
         there = await asyncio.to_thread(self._states)
         left = {row["issue"]: row["state"] for row in rows}
         for issue in left.keys() | there.keys():
             if left.get(issue) != there.get(issue):
                 self._look_at(issue, self._now())
-
-    async def _is_to_do(self, what: int) -> bool:
-        return await self.store.read_one("select 1 from bridge where issue = :what", what=what) is not None
-
-    def _know_no_file(self, tx: Tx) -> None:
-        tx.run("update bridge set state = :unknown where issue > :folder", unknown=_UNKNOWN, folder=FOLDER)
-        self.begin_anew(tx)
 
     async def _drop_drafts(self) -> None:
         """Removes what a killed process left half written: it may contain what was forgotten since."""
@@ -652,20 +612,10 @@ class Bridge:
             except _AWAY as error:  # its holder writes it, or has died: then the next start removes it
                 _log.warning("a draft of a ledger file stays", issue=issue, reason=str(error))
 
-    def _states(self) -> dict[int, str]:
-        found = {}
-        for issue in self.files.issues():
-            if (state := self.files.state(issue)) is not None:
-                found[issue] = str(_text(state))
-        return found
-
-
-def _forget(issue: int, tx: Tx) -> None:
-    tx.run("delete from bridge where issue = :issue", issue=issue)
-
-
-def _text(state: State | None) -> str | None:
-    return None if state is None else f"{state[0]}:{state[1]}"
+    def _states(self) -> dict[int, State]:
+        self.files.require()
+        found = {issue: self.files.state(issue) for issue, _ in self.files.listing.ledgers()}
+        return {issue: state for issue, state in found.items() if state is not None}
 
 
 def _plain(file: Raw) -> Raw:
@@ -673,14 +623,3 @@ def _plain(file: Raw) -> Raw:
         **file,
         "clarifications": [dict(each) if isinstance(each, dict) else each for each in file["clarifications"]],
     }
-
-
-def _decision(record: Clarification, body: str) -> str | None:
-    """Returns what an entry says about an action, if it says anything."""
-    with suppress(AnswerRejected):
-        return str(from_text(record.asked, body).response)
-    return None
-
-
-def _read(body: str, record: Clarification) -> Answer:
-    return from_text(record.asked, body)

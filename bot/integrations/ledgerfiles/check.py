@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from bot.checks import CheckResult, first_of, right, wrong
-from core.archive import ARCHIVE, Folder, Ignored, Numbers
+from bot.api import NOT_EMPTY, CheckResult, Secrets, StorageUnavailable, first_of, reading, right, wrong
+from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
 from core.files import read_regular
-from core.ledgerfiles import LedgerFiles
+from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers
 from core.ledgerformat import decode, why_invalid
 from core.locks import PRIVATE, held_markers
 
@@ -17,10 +17,11 @@ _LEDGERS = "ledger.directory"
 _LONGEST_LOCK = 3.0  # seconds
 
 
-def check_folder(folder: Path, mode: int, *, expected: bool) -> Iterator[CheckResult]:
-    """Yields what is right and wrong with the folder. `expected`: it is to be there already."""
-    with closing(LedgerFiles(folder, mode=mode, expected=expected)) as files:
-        trouble = files.trouble(thorough=True)
+def check_folder(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResult]:
+    """Yields what is right and wrong with the folder. Blocking."""
+    folder, is_first = settings.folder, settings.url_env is None and not settings.storage.exists()
+    with closing(settings.files(expected=not is_first)) as files:
+        trouble = files.trouble()
     if trouble is not None:
         fix = "mount its disk, or make it writable for this user; until then the files stay as they are"
         yield wrong(_LEDGERS, trouble.removesuffix("."), fix)
@@ -32,6 +33,7 @@ def check_folder(folder: Path, mode: int, *, expected: bool) -> Iterator[CheckRe
         )
     yield from first_of([*_ignored(folder), *_unreadable(folder)], _LEDGERS, "problems like these")
     yield from _open_to_others(folder)
+    yield from _of_others(settings, secret)
 
 
 def _ignored(directory: Path) -> Iterator[CheckResult]:
@@ -75,3 +77,23 @@ def _open_to_others(folder: Path) -> Iterator[CheckResult]:
     if read:
         text = f"everyone on this machine can read {read} of the ledgers"
         yield right(_LEDGERS, text, f"unless you want that: chmod o-r {folder}/issue-*.json")
+
+
+def _of_others(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResult]:
+    """Reports whose folder it is, if it is not that of the database."""
+    url = None if settings.url_env is None else secret(settings.url_env)
+    try:
+        with closing(settings.files()) as files, reading(settings.storage, url) as tx:
+            owner = owner_of(files)
+            ours = tx.one("select id from installation") if tx is not None else None
+            is_new = tx is None or tx.one(NOT_EMPTY) is None
+    except (OSError, StorageUnavailable):
+        return  # the lines about the folder and the storage say so
+    if not owner or (ours is not None and owner == ours["id"]):
+        return
+    text = f"{settings.folder} belongs to another installation of clarify-bot ({owner})"
+    if is_new:
+        yield right(_LEDGERS, f"{text}; the first start on this new database takes its ledgers in")
+    else:
+        fix = "give each installation a folder of its own: change [ledger] directory"
+        yield wrong(_LEDGERS, f"{text}; its records are left alone", fix)

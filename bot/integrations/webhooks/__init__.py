@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from bot.api import CheckResult, Follower, Host, Integration, Secrets, right
+from bot.api import CheckResult, Follower, Host, Integration, Secrets, Tables, right
 from bot.integrations.webhooks.settings import WebhookSettings, each_once
 
 
@@ -27,4 +27,5 @@ integration = Integration(
     settings=Annotated[tuple[WebhookSettings, ...], AfterValidator(each_once)],
     follows=_follower,
     check=_check,
+    tables=Tables(),
 )

@@ -150,9 +150,9 @@ def _receipt(record: Clarification, ended: Clarification | None) -> str | None:
 
 
 def _note_unsigned(tx: Tx, clarification: str, number: int, name: Name, at: datetime) -> None:
-    tx.run("delete from webhook_unsigned where at < :before", before=(at - _REMEMBERED).timestamp())
+    tx.run("delete from webhooks_unsigned where at < :before", before=(at - _REMEMBERED).timestamp())
     tx.run(
-        """insert into webhook_unsigned (clarification, round, type, at) values (:id, :number, :name, :at)
+        """insert into webhooks_unsigned (clarification, round, type, at) values (:id, :number, :name, :at)
            on conflict (clarification, round, type) do nothing""",
         id=clarification,
         number=number,
@@ -164,7 +164,7 @@ def _note_unsigned(tx: Tx, clarification: str, number: int, name: Name, at: date
 def _unsigned(tx: Tx, clarification: str, number: int) -> list[Name]:
     """Returns the events of a round that were told without its receipt, in order, and forgets them."""
     found = tx.rows(
-        "delete from webhook_unsigned where clarification = :id and round = :number returning type",
+        "delete from webhooks_unsigned where clarification = :id and round = :number returning type",
         id=clarification,
         number=number,
     )

@@ -178,3 +178,16 @@ NUDGED = {"nudges": 1, "nudgedAt": LATE.isoformat()}
 )
 def test_labels_are_those_of_open_questions(records: list[Clarification], labels: set[str]) -> None:
     assert planned(records, (), SINCE).labels == labels
+
+
+def test_marker_of_a_comment_of_an_earlier_release_is_found_again() -> None:
+    asked = {
+        "id": "CLR-42-001", "issueNumber": 42, "from": "engineer", "to": "architect", "topic": "", "status": "pending",
+        "created": "2026-11-21T09:00:00.000Z",
+        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": "Which?",
+                    "timestamp": "2026-11-21T09:00:00.000Z"}],
+    }  # fmt: skip
+    (due,) = entries_of(Clarification.model_validate(asked))
+    marker = "<!-- clarify-bot: CLR-42-001 r1 question 60cff53559121557 -->"
+    assert comment_of(due).splitlines()[0] == marker
+    assert key_in(f"{marker}\n\nwords") == "CLR-42-001 r1 question 60cff53559121557"

@@ -130,19 +130,6 @@ async def test_sets_and_removes_labels(world: World) -> None:
     assert world.github.labels[42] == set()
 
 
-async def test_keeps_labels_while_another_question_of_the_issue_is_open(world: World) -> None:
-    await world.start()
-    first, second = await world.ask(), await world.ask(question="And which cache?")
-    await world.shows(2)
-    await world.answer(first)
-    await world.shows(3)
-    assert world.github.labels[42] == {ACTIVE}
-    await world.close(second)
-    await world.shows(4)
-
-    assert world.github.labels[42] == set()
-
-
 async def test_creates_labels_once_and_leaves_others_of_the_issue(world: World) -> None:
     world.github.known_labels[ACTIVE] = {"name": ACTIVE, "color": "000000"}
     world.github.labels[42] = {"bug"}
@@ -202,22 +189,6 @@ async def test_after_a_restart_posts_nothing_twice_and_lists_nothing_needlessly(
     assert len(world.github.of("GET", "42/comments")) == before == 1
 
 
-async def test_after_a_restart_does_what_was_decided_meanwhile(world: World) -> None:
-    await world.start()
-    record = await world.ask()
-    await world.shows(1)
-    await world.kill()
-    record = await world.answer(record)
-    await world.put(resolved(record, world.clock.now()))
-    closed = await world.ask(43, "Asked and closed while it was down?")
-    await world.close(closed)
-    await world.start()
-    await world.shows(2)
-
-    assert world.github.labels[42] == set()
-    assert len(world.github.bodies(43)) == 2
-
-
 async def test_tells_what_was_open_when_it_began_but_not_what_was_over(world: World) -> None:
     old = await world.answer(await world.ask())
     await world.put(resolved(old, world.clock.now()))
@@ -253,22 +224,6 @@ async def test_repository_that_is_configured_again_gets_what_it_missed(world: Wo
     assert world.github.labels[42] == set()
     await world.answer(second)
     await world.shows(2, issue=43)
-
-
-async def test_configured_again_gets_what_it_missed(world: World) -> None:
-    await world.start()
-    record = await world.ask()
-    await world.shows(1)
-    await world.kill()
-    await world.unconfigured()
-    await world.answer(record)
-    await world.ask(43)
-    await world.close(await world.ask(44))
-    await world.start()
-    await world.shows(2)
-
-    assert [len(world.github.bodies(issue)) for issue in (43, 44)] == [1, 2]
-    assert world.github.labels == {42: set(), 43: {ACTIVE}, 44: set()}
 
 
 async def test_that_lagged_too_far_removes_labels_of_what_is_over(world: World) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,31 @@ from typing import Any
 import pytest
 
 from bot.integrations.ledgerfiles import bridge
-from bot.integrations.ledgerfiles.acts import Act, Base, acts
-from tests.integrations.ledgerfiles.test_acts import asked
-from tests.kit.databases import issues_in, records_in
+from core.ledgeracts import Act, Base, acts
+from tests.integrations.ledgerfiles.kit import (
+    DIRECTORY,
+    ROLES,
+    Json,
+    accused,
+    bridge_of,
+    file_of,
+    in_file,
+    in_step,
+    in_store,
+    notice,
+    put,
+    rewrite,
+    stage_issues,
+    text,
+    theirs,
+)
 from tests.kit.lives import Life, beside
 from tests.kit.until import until
-from tests.kit.world import World, config, said, scene
+from tests.kit.world import World, said, scene
 from tests.scenario.other_parties import another_writes, answers, held
 from tests.scenario.test_confirmations import confirm
 from tests.scenario.typist import of_issue
-from workspace.seed import AGENTS, FALLBACK, FOLAKE
-from workspace.state import Message
-
-Json = dict[str, Any]
-DIRECTORY = 'directory = "ledgers"'
+from workspace.seed import AGENTS, FOLAKE
 
 
 @pytest.fixture
@@ -35,56 +46,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         made.configure(text(made))
         yield made
-
-
-def text(stage: World, **more: Any) -> str:
-    return config(stage.producer.url, **more)
-
-
-async def notice(stage: World, words: str) -> Message:
-    """The bot's message that says so, wherever it stands."""
-    found: Message = await stage.until(
-        lambda: next((m for c in (AGENTS, FALLBACK) for m in messages(stage, c) if words in said(m)), None)
-    )
-    return found
-
-
-def messages(stage: World, channel: str) -> list[Message]:
-    return stage.workspace.messages(channel) if channel in stage.workspace.state.channels else []
-
-
-def accused(stage: World) -> list[str]:
-    """What people were told that others did to files."""
-    told = [said(each) for channel in (AGENTS, FALLBACK) for each in messages(stage, channel)]
-    return [each for each in told if "another program" in each.lower() or "does not count" in each]
-
-
-def file_of(stage: World, issue: int = 100001) -> Path:
-    return stage.folder / f"ledgers/issue-{issue}.json"
-
-
-def in_file(stage: World, issue: int = 100001) -> list[Json]:
-    path = file_of(stage, issue)
-    return json.loads(path.read_text())["clarifications"] if path.exists() else []
-
-
-def in_store(stage: World, issue: int = 100001) -> list[Json]:
-    return records_in(stage.rows, issue)
-
-
-async def in_step(stage: World, issue: int = 100001) -> list[Json]:
-    """The records, once the file has them all as they are."""
-    await until(lambda: in_store(stage, issue) and in_file(stage, issue) == in_store(stage, issue))
-    return in_file(stage, issue)
-
-
-def rewrite(stage: World, change: Callable[[list[Json]], None], issue: int = 100001) -> None:
-    """As a program does that keeps no rules: without the marker."""
-    path = file_of(stage, issue)
-    whole = json.loads(path.read_text())
-    change(whole["clarifications"])
-    path.with_suffix(".new").write_text(json.dumps(whole))
-    path.with_suffix(".new").replace(path)
 
 
 async def test_what_is_asked_and_answered_is_in_the_file(stage: World) -> None:
@@ -147,26 +108,6 @@ async def test_p5_file_decides_no_approval(stage: World) -> None:
         await in_step(stage)
         assert in_store(stage)[0]["status"] == "pending"
     assert stage.producer.replies == []
-
-
-def theirs(number: int = 1, question: str = "Which database?", **more: Any) -> Json:
-    """A clarification as another implementation begins it."""
-    begun = asked() | {
-        "id": f"CLR-7-{number:03}",
-        "created": f"2026-11-28T10:{number // 60:02}:{number % 60:02}.000Z",
-    }
-    del begun["aaep"]
-    begun["thread"][0]["body"] = question
-    return begun | more
-
-
-def put(stage: World, *records: Json) -> None:
-    whole = {"issueNumber": 7, "clarifications": list(records), "by": "them"}
-    file_of(stage, 7).parent.mkdir(exist_ok=True)
-    file_of(stage, 7).write_text(json.dumps(whole))
-
-
-ROLES = '[responders.architect]\npeople = ["C0AGENTS"]\n'
 
 
 async def test_status_without_a_word_is_taken_but_closes_no_approval(stage: World) -> None:
@@ -420,28 +361,6 @@ async def test_entry_of_great_length_does_not_count(stage: World, kind: str) -> 
     assert stage.producer.replies == []
 
 
-async def test_what_was_written_while_no_bot_ran_is_taken_in(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask()
-        await in_step(stage)
-    await another_writes(stage, answers("no"))
-    async with stage.bot():
-        assert (await stage.reply())["response"] is False
-        await in_step(stage)
-
-
-async def test_nothing_waits_for_a_file_that_somebody_holds(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await in_step(stage)
-        with held(stage, 100001):
-            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            await stage.reply()
-            await stage.now_says(card, f"<@{FOLAKE}>")
-            assert in_file(stage)[0]["status"] == "pending"
-        await in_step(stage)
-
-
 async def test_file_that_does_not_parse_is_set_aside_and_made_again(stage: World) -> None:
     async with stage.bot():
         await stage.ask()
@@ -450,22 +369,6 @@ async def test_file_that_does_not_parse_is_set_aside_and_made_again(stage: World
         await stage.page("issue 100001 cannot be read")
         assert await in_step(stage) == [before]
     assert [path.name for path in file_of(stage).parent.glob("*.unreadable-*")]
-
-
-def with_more(records: list[Json]) -> None:
-    records[0]["theirs"] = [1]
-    records.append({"odd": True})
-
-
-async def test_fields_and_records_of_others_stay(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await in_step(stage)
-        rewrite(stage, with_more)
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply()
-        await until(lambda: in_file(stage)[0]["status"] == "resolved")
-        assert [in_file(stage)[0]["theirs"], in_file(stage)[1]] == [[1], {"odd": True}]
 
 
 async def test_file_that_was_behind_when_the_bot_was_killed_follows_at_the_next_start(stage: World) -> None:
@@ -517,24 +420,14 @@ async def test_what_was_asked_while_files_were_off_is_in_its_file_once_they_are_
         card = await stage.ask("rpl_2", session="sess_two", question="And now?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_2")
+        for n in range(6):  # more than are written at once
+            await stage.ask(f"rpl_more_{n}", session=f"sess_more_{n}", question=f"Number {n}?")
     assert in_file(stage, 100002) == []
     stage.configure(on)
     async with stage.bot():
-        await in_step(stage)
-        await in_step(stage, 100002)
+        for issue in range(100001, 100009):
+            await in_step(stage, issue)
     assert accused(stage) == []
-
-
-async def test_files_of_many_questions_are_all_written_a_few_at_once(stage: World) -> None:
-    on = stage.file.read_text()
-    stage.configure(on.replace(DIRECTORY, "directory = false"))
-    async with stage.bot():
-        for n in range(9):
-            await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?")
-    stage.configure(on)
-    async with stage.bot():
-        for n in range(9):
-            await in_step(stage, 100001 + n)
 
 
 async def test_folder_that_was_lost_is_written_to_the_end_whenever_the_bot_stops(stage: World) -> None:
@@ -578,28 +471,6 @@ async def test_kill_between_any_two_lines_of_an_exchange_accuses_nobody(stage: W
     assert accused(stage) == []
 
 
-def stage_issues(stage: World) -> list[int]:
-    return issues_in(stage.rows)
-
-
-async def test_files_that_stay_behind_are_told_and_nothing_else_waits(
-    stage: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridge, "_TOLD_AFTER", 0.5)
-    async with stage.bot() as bot:
-        card = await stage.ask()
-        await in_step(stage)
-        file_of(stage).parent.rename(stage.folder / "elsewhere")
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply()
-        await notice(stage, "Ledger files are behind")
-        assert bot.bridge is not None
-        assert "1 ledger file is behind" in (bot.bridge.overdue() or "")
-        (stage.folder / "elsewhere").rename(file_of(stage).parent)
-        await in_step(stage)
-        await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
-
-
 async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) -> None:
     archived = file_of(stage).parent / "archive" / file_of(stage).name
     stage.configure(stage.file.read_text().replace(DIRECTORY, f'{DIRECTORY}\narchive_after = "0s"'))
@@ -614,13 +485,6 @@ async def test_finished_file_goes_to_the_archive_and_comes_back(stage: World) ->
         await in_step(stage)
         assert not archived.exists()
     assert accused(stage) == []
-
-
-async def test_changes_are_deleted_once_the_file_has_followed(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask()
-        await in_step(stage)
-        await until(lambda: rows_of(stage, "select seq from changes") == [])
 
 
 @pytest.mark.parametrize("days", [0, 30])
@@ -639,7 +503,7 @@ async def test_file_of_deleted_records_goes_to_the_archive_when_it_would_have(
     if days == 0:
         stage.configure(stage.file.read_text().replace('"30d"', '"0s"'))
     file_of(stage).write_text(file_of(stage).read_text() + "\n")
-    state = "select state from bridge where issue = 100001"
+    state = "select state from ledgerfiles where issue = 100001"
     left = rows_of(stage, state)
     async with stage.bot():
         await until(lambda: rows_of(stage, state) != left)
@@ -651,23 +515,6 @@ async def test_file_of_deleted_records_goes_to_the_archive_when_it_would_have(
 def rows_of(stage: World, query: str) -> list[Any]:
     with closing(sqlite3.connect(stage.rows)) as db:
         return db.execute(query).fetchall()
-
-
-async def test_what_is_forgotten_is_blank_in_every_file(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await in_step(stage)
-        rewrite(stage, lambda records: records[0].update(theirs="Shall I go on?"))
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply()
-        await until(lambda: in_file(stage)[0]["status"] == "resolved")
-        other = file_of(stage).parent / "archive" / "issue-100001.2.json"
-        other.parent.mkdir(exist_ok=True)
-        other.write_text(file_of(stage).read_text())
-        assert (await beside(stage, "forget", "sess_one", "--yes")).code == 0
-        await until(lambda: "go on" not in file_of(stage).read_text() + other.read_text())
-        assert "(forgotten)" in other.read_text()
-    assert accused(stage) == []
 
 
 async def test_odd_file_stops_no_other(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -683,9 +530,8 @@ async def test_odd_file_stops_no_other(stage: World, monkeypatch: pytest.MonkeyP
         await stage.ask("rpl_2", session="sess_two", question="And now?")
         await in_step(stage, 100002)
         await notice(stage, "RecursionError")
-        assert bot.bridge is not None
         for _ in range(2000):  # as after hours
-            await bot.bridge._later(100001, "held")
+            await bridge_of(bot)._later(100001, "held")
         monkeypatch.setattr(bridge, "acts", acts)
         await in_step(stage)
 
@@ -704,20 +550,3 @@ async def test_question_in_anothers_name_is_no_follow_up(stage: World) -> None:
             "Which database?",
             "SQLite",
         ]
-
-
-async def test_lost_folder_is_written_anew_and_nobody_removed_anything(stage: World) -> None:
-    async with stage.bot():
-        cards = [await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Number {n}?") for n in range(3)]
-        issues = stage.issues()
-        for issue in issues:
-            await in_step(stage, issue)
-    folder = file_of(stage).parent
-    shutil.rmtree(folder)
-    (folder / ".clarify").mkdir(parents=True)
-    async with stage.bot():
-        for issue in issues:
-            await in_step(stage, issue)
-        await stage.workspace.click(FOLAKE, AGENTS, cards[0].ts, label="Yes")
-        await stage.reply("rpl_0")
-    assert accused(stage) == []

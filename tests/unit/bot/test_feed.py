@@ -61,7 +61,7 @@ class Taker:
 class Mirror:
     """Notes what it observes; finishes nothing that `holds`."""
 
-    name, gather = "mirror", 0.0
+    name, part, gather = "mirror", "mirror", 0.0
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -79,6 +79,12 @@ class Mirror:
 
     async def run(self, done: Callable[[], None]) -> None:
         self.done = done
+
+    async def settle(self) -> None:
+        """It leaves what it holds."""
+
+    def trouble(self) -> str | None:
+        return None
 
     def finish(self) -> None:
         self.undone, self.holds = None, ""
@@ -232,7 +238,7 @@ async def test_observer_costs_no_transaction_and_hears_again_of_what_it_had_not_
     after = Mirror()
     async with world.leading(after, taker) as feed:
         assert after.seen == mirror.seen[1:]
-    await feed.save()
+    await feed.settle()
     assert taker.told == mirror.seen
     assert [await world.count(table) for table in ("changes", "counters")] == [0, 4]
 
@@ -289,7 +295,7 @@ async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World)
     async with world.leading(mirror, keep=keep):
         await world.told(await world.put(builders.record(seq=2)))
         assert (mirror.seen, await anew(world)) == (["CLR-42-002 requested/1"], True)
-    await world.feed.save()
+    await world.feed.settle()
     async with world.leading(mirror, keep=keep):
         assert not await anew(world)
     await world.put(builders.record(seq=3))

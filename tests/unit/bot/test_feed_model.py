@@ -99,7 +99,7 @@ class Taker:
         assert record.id == change.clarification
         assert record.revision >= change.revision, "the record is older than the change"
         tx.run(
-            """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)
+            """insert into outbox (endpoint, id, clarification, type, body, queued_at)
                values (:name, :id, :about, :what, :body, 0)""",
             name=self.name,
             id=f"{random.getrandbits(64):x}",
@@ -335,7 +335,7 @@ class Following(RuleBasedStateMachine):
         for name in self.known.keys() - there:
             del self.known[name]
             db, tx = self._opened()
-            tx.run("delete from webhook_outbox where endpoint = :name", name=name)
+            tx.run("delete from outbox where endpoint = :name", name=name)
             db.execute("commit")
             db.close()
         now = {row["consumer"]: row["at"] for row in self.rows(_BEGAN_AGAIN)}
@@ -355,7 +355,7 @@ class Following(RuleBasedStateMachine):
     # What must be
 
     def told(self, name: str) -> list[tuple[str, int, str]]:
-        rows = self.rows("select endpoint, clarification, type, body from webhook_outbox order by seq")
+        rows = self.rows("select endpoint, clarification, type, body from outbox order by seq")
         return [
             (row["clarification"], int(bytes(row["body"])), row["type"])
             for row in rows

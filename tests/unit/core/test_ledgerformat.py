@@ -12,14 +12,6 @@ from core.records import dump, is_forgotten, parse
 from tests.kit.builders import FOREIGN
 
 
-def test_oddity_is_told_again_when_its_contents_change_and_only_then() -> None:
-    odd = FOREIGN | {"thread": None}
-    first = why_invalid(7, 1, odd)
-    assert why_invalid(7, 1, dict(reversed(odd.items()))) == first
-    assert why_invalid(7, 1, odd | {"revision": 2}) != first
-    assert why_invalid(7, 1, odd | {"unknown": 1}) != first
-
-
 @pytest.mark.parametrize(
     ("change", "name", "fields", "is_over"),
     [

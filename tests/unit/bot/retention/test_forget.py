@@ -118,7 +118,7 @@ async def fill(store: Store) -> None:
         await said(store, f"page:{page}:D1", f"3{page}.0", body=json.dumps({"page": what}), **where)
     queued = {"endpoint": "h", "type": "t", "body": SECRET, "queued_at": 1.0}
     ids = ({"id": "0", "clarification": "CLR-7-001"}, {"id": "1", "clarification": "CLR-7-0011"})
-    await put(store, "webhook_outbox", *ids, **queued)
+    await put(store, "outbox", *ids, **queued)
     await put(store, "pushed_replies", one | {"token": "t1"}, two | {"token": "t2"}, digest="d", body=SECRET)
     comment = {"repo": "o/r", "issue": 7, "begun_at": 1.0, "comment": 5}
     await put(store, "github_comments", entry="CLR-7-001 r1 question x", **comment)
@@ -163,7 +163,7 @@ LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
     "select id from texts": ["t-3"],
     "select key from onces": ["hint:CLR-7-0011:1:U1:k"],
     "select 1 from replies": [],
-    "select clarification from webhook_outbox": ["CLR-7-0011"],
+    "select clarification from outbox": ["CLR-7-0011"],
     "select token from pushed_replies": ["t2"],
 }
 LEFT_OF_ONE: dict[str, list[Any]] = {  # after the clarification alone is

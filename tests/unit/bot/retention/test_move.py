@@ -150,7 +150,7 @@ async def test_what_moved_can_be_put_back_from_a_backup_if_its_new_place_is_lost
 ) -> None:
     move(source, target, now=NOW, replace=False)
     backup(source, tmp_path / "copy", now=NOW, release="1")
-    restore(tmp_path / "copy", source, None, now=NOW, replace=True)
+    restore(tmp_path / "copy", source, [], now=NOW, replace=True)
     assert await starts_on(source)
     assert numbers(source) == {7: 112, 8: 103}
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from bot import integrations
 from bot.errors import StorageError, StorageUnavailable
 from bot.storage import beside, postgres, schema
 from bot.storage.beside import InSqlite
@@ -79,3 +80,30 @@ async def test_check_names_a_database_of_another_release(place: Place) -> None:
     else:
         result = next(each for each in postgres.check(place, place) if not each.ok)
     assert (result.ok, why in result.text) == (False, True)
+
+
+TOLD = "create table teams_told (\n  id integer primary key,\n  clarification text references clarifications on delete cascade\n);"
+LATER = "alter table teams_told add column about text not null default 'real text';"
+
+
+async def test_tables_of_an_integration_have_a_version_of_their_own(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await open_storage(place)).close()
+    for files in ([TOLD], [TOLD], [TOLD, LATER]):
+        monkeypatch.setattr(integrations, "schemas", lambda files=files: {"teams": files})
+        store = await open_storage(place)
+        await store.run("insert into teams_told (clarification) values (null)")
+        await store.close()
+    store = await open_storage(place)
+    assert [row["about"] for row in await store.read("select about from teams_told")] == ["real text"] * 3
+    await store.close()
+    monkeypatch.setattr(integrations, "schemas", lambda: {"teams": [TOLD]})
+    with pytest.raises(StorageError, match="tables of teams have version 2; this release knows 1"):
+        await open_storage(place)
+    monkeypatch.setattr(integrations, "schemas", dict)
+    await (
+        await open_storage(place)
+    ).close()  # it is not installed any more: its tables stay, and are in no copy
+    if isinstance(place, Path):
+        assert not [table for table in InSqlite(place).columns() if table.startswith("teams")]

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from bot.integrations import OURS, schemas
 from bot.storage.connection import connect
 from bot.storage.opening import open_storage
 from bot.storage.postgres import form
@@ -59,7 +60,7 @@ def statements() -> dict[str, str]:
     return {
         f"{path.relative_to(ROOT.parent)}:{line}": text
         for path in sorted(ROOT.rglob("*.py"))
-        if "bot.storage" in (source := path.read_text()) and path not in OF_ONE_DRIVER
+        if re.search(r"bot\.(storage|api)", source := path.read_text()) and path not in OF_ONE_DRIVER
         for line, text in strings(ast.parse(source))
         if BEGINS.match(text)
     }
@@ -131,10 +132,24 @@ def test_each_table_is_written_by_one_module() -> None:
         for table in re.findall(
             r"\b(?:insert into|update|delete from) (\w+)", sql.replace("do update set", "")
         ):
-            writers.setdefault(table, set()).add(where.partition(":")[0])
-    # The storage's own id is written by who opens and who restores; what the bridge left in files is forgotten by who restores.
-    together = {"installation", "bridge"}
+            module = Path(where.partition(":")[0])
+            owner = module.parent if "integrations" in module.parts else module
+            writers.setdefault(table, set()).add(str(owner))
+    # The storage's own id is written by who opens and who restores.
+    together = {"installation"}
     assert {
         table: found for table, found in writers.items() if len(found) > 1 and table not in together
     } == {}
     assert len(writers) > 20
+
+
+def test_tables_of_an_integration_have_its_name_and_are_its_own() -> None:
+    uses = re.compile(r"\b(?:from|join|into|update) (\w+)")
+    found = {
+        name: set(re.findall(r"create table (\w+)", "".join(files))) for name, files in schemas().items()
+    }
+    assert {"github", "ledgerfiles", "webhooks"} & set(OURS) <= found.keys()
+    for name, tables in found.items():
+        assert {each for each in tables if each.partition("_")[0] != name} == set()
+        users = [where for where, sql in statements().items() if tables & set(uses.findall(sql))]
+        assert [each for each in users if f"/integrations/{name}/" not in each] == []

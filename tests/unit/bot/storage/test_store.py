@@ -132,11 +132,11 @@ async def test_flags_and_bytes_come_back_as_they_were(store: Store) -> None:
     assert row is not None
     assert dict(row) == {"begun_at": 1.5, "issue": 1, "comment": None}
     await store.run(
-        "insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at)"
+        "insert into outbox (endpoint, id, clarification, type, body, queued_at)"
         " values ('e', 'i', 'c', 't', :body, 1)",
         body=b"\x00'%:x",
     )
-    assert [row["body"] for row in await store.read("select body from webhook_outbox where id <> '%:x'")] == [
+    assert [row["body"] for row in await store.read("select body from outbox where id <> '%:x'")] == [
         b"\x00'%:x"
     ]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bot.integrations.ledgerfiles.acts import (
+from core.clarification import Entry
+from core.ledgeracts import (
     Act,
     Adds,
     Base,
@@ -24,12 +25,13 @@ from bot.integrations.ledgerfiles.acts import (
     finished_at,
     rendered,
 )
-from core.clarification import Entry
 from core.ledgerformat import decode, encode
 from core.records import forgotten
 
 Json = dict[str, Any]
 Change = Callable[[Json], object]
+
+
 NAME = "CLR-7-001"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.ledgerfiles.test_bridge import (
+from tests.integrations.ledgerfiles.kit import (
     ROLES,
     accused,
     file_of,

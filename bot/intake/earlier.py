@@ -1,8 +1,8 @@
-"""Takes in the ledger files that are older than a new, empty database, once, before producers connect.
+"""Takes records that are older than a new, empty database in, once, before producers connect: from ledger files.
 
 An operator who lost a database begins with a new one beside the old files. Without their records, a producer that repeats
 its events would have its questions shown and answered twice. So records keep their ids and tokens, and their numbers stay
-used. But whoever can write the folder may have written them:
+used. But any program that can write the files may have written them:
 
 - A round that ended counts as a person's decision only with a valid receipt, and in the words of that alone. Otherwise its
   answer counts as that of `ledger:` and the name, and an approval as closed.
@@ -17,10 +17,9 @@ outcome, which is looked up before it is posted again, and each unfinished reply
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -28,22 +27,17 @@ import structlog
 from bot.decisions import log
 from bot.delivery.memory import mark
 from bot.delivery.messages import TAKEN_UP, Fresh, card_of, doubt, put, put_cards
-from bot.intake.notices import content
-from bot.integrations.ledgerfiles.acts import Seen, is_too_long, name_of, named
-from bot.integrations.ledgerfiles.bridge import FOLDER, REMEMBER, Bridge, remembered
-from bot.integrations.ledgerfiles.owner import NOT_EMPTY, owner_of
+from bot.intake.telling import Teller
 from bot.producers.inbox import Session, know_sessions, reserve_above
 from bot.routing import Audiences
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
+from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views.notices import storage_began
-from bot.views.render import Renderer
 from core.answers import decision_in
-from core.archive import FIRST_RESERVED, HIGHEST
 from core.clarification import (
     DONE,
-    ID,
     UNDELIVERED,
     AnsweredBy,
     Clarification,
@@ -55,17 +49,13 @@ from core.clarification import (
     Status,
     round_with,
 )
-from core.errors import ClarifyError, LedgersAway
-from core.files import read_regular, reason
-from core.ledgerfiles import LedgerFiles
-from core.ledgerformat import Stray, decode, read_item
+from core.clock import Clock
+from core.ledgerfiles import FIRST_RESERVED, HIGHEST
 from core.matching import author_of, reopened
-from core.records import Book, Raw, as_of, dump, forgotten, is_forgotten, parse
+from core.records import Book, as_of, dump, forgotten, is_forgotten, parse
 from core.transitions import amended
 
 _log = structlog.get_logger("clarify.ledger")
-_KEY = "notice:storage-began"
-_LOCK = 2.0  # seconds
 # What people did to an open question, and its answer: no receipt proves them.
 _NOTHING: dict[str, Any] = {
     "given": Given(),
@@ -76,64 +66,93 @@ _NOTHING: dict[str, Any] = {
 _NOTHING |= dict.fromkeys(("taken_by", "taken_from", "handed_to"))
 
 
-async def take_in(
-    *,
-    bridge: Bridge,
-    keys: PublicKeys | None,
-    audiences: Audiences,
-    renderer: Renderer,
-    storage: Path,
-    sla: timedelta,
-    channel: str,
-) -> bool:
-    """Fills a new, empty database from the ledger files, in one transaction; returns whether it did. Call it before the
-    ledger is scanned. `keys`: those that receipts are checked with. `storage`, `channel`: the database's name, and where people
-    are told of it. `sla`: how long until a question in the files is stale.
+NOT_EMPTY = (
+    "select 1 from inbox union all select 1 from messages union all select 1 from sessions"
+    " union all select 1 from clarifications limit 1"
+)
 
-    Raises:
-        StorageUnavailable: nothing was stored.
+
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
+class Earlier:
+    """Records as they were found; of several with the same id, the first one counts that can be taken in. `highest`: the highest
+    number that was given out, by issue. `former`: the installation that wrote them, empty if unknown. `along` is called with
+    what was taken in, by id, and stores more in the same transaction.
     """
-    store = bridge.store
-    if await store.read_one(NOT_EMPTY) is not None:
-        return False
-    taking = _Taking(bridge.files, keys or PublicKeys(), sla, bridge.clock.now())
-    try:
-        if (former := await asyncio.to_thread(taking.read)) is None:
-            return False
-    except (LedgersAway, OSError) as error:
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        _log.warning("no earlier ledgers are taken in", reason=why)
-        return False
-    records = taking.records
-    needed = [record for record in records if record.needs_something]
-    cards = [record for record in needed if record.rounds and audiences.shows(record)]
-    notices = []
-    if records:
-        count = sum(record.is_open for record in needed)
-        _log.warning(
-            "new storage beside existing ledgers; taking them in",
-            storage=str(storage),
-            records=len(records),
-            open=count,
-            installation=former,
+
+    records: Sequence[Clarification]
+    highest: Mapping[int, int]
+    former: str
+    along: Callable[[Tx, Mapping[str, Clarification]], None]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TakingIn:
+    """Fills a new, empty database. `keys`: those that receipts are checked with. `sla`: how long until a question is stale.
+    `name`: the database's, for people.
+    """
+
+    store: Store
+    clock: Clock
+    keys: PublicKeys | None
+    sla: timedelta
+    audiences: Audiences
+    teller: Teller
+    name: str
+
+    async def is_wanted(self) -> bool:
+        """Whether the database is new and empty."""
+        return await self.store.read_one(NOT_EMPTY) is None
+
+    async def fill(self, found: Earlier) -> bool:
+        """Stores the records as far as they count, in one transaction; returns whether there are any. Call it before records are
+        loaded.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+        """
+        now = self.clock.now()
+        taken = await asyncio.to_thread(
+            _vetted, found.records, Vetting(self.keys or PublicKeys(), self.sla, now)
         )
-        body = content(renderer, storage_began(str(storage), count), needed=True)
-        notices = [Fresh(key=_KEY, kind="notice", target=channel, body=body, wanted="notice")]
+        records, notices = list(taken.values()), list[Fresh]()
+        needed = [record for record in records if record.needs_something]
+        cards = [record for record in needed if record.rounds and self.audiences.shows(record)]
+        if records:
+            count = sum(record.is_open for record in needed)
+            _log.warning(
+                "new storage beside existing ledgers; taking them in",
+                storage=self.name,
+                records=len(records),
+                open=count,
+                installation=found.former,
+            )
+            notices = [self.teller.for_operators("storage-began", storage_began(self.name, count))]
+        issues = {record.issue_number for record in records}
+        highest = {issue: number for issue, number in found.highest.items() if issue in issues}
 
-    def work(tx: Tx) -> None:
-        fill(tx, taking.records, taking.highest)
-        log.take_in(tx, taking.records, store.horizon, taking.now)
-        # The folder is to be ours from now on; a kill before it is does not change that.
-        tx.many(REMEMBER, [*taking.bases, remembered(FOLDER, [], None)])
-        bridge.begin_anew(tx)
-        reserved = [each for each in taking.highest if FIRST_RESERVED <= each <= HIGHEST]
-        reserve_above(tx, max(reserved, default=FIRST_RESERVED - 1))
-        know_sessions(tx, _sessions(records))
-        _put(tx, audiences, cards, former)
-        put(tx, notices)
+        def work(tx: Tx) -> None:
+            fill(tx, records, highest)
+            log.take_in(tx, records, self.store.horizon, now)
+            found.along(tx, taken)
+            reserve_above(tx, max((FIRST_RESERVED - 1, *(each for each in issues if each <= HIGHEST))))
+            know_sessions(tx, _sessions(records))
+            _put(tx, self.audiences, cards, found.former)
+            put(tx, notices)
 
-    await store.write(work)
-    return bool(records)
+        await self.store.write(work)
+        return bool(records)
+
+
+def _vetted(records: Iterable[Clarification], vetting: Vetting) -> dict[str, Clarification]:
+    book, taken = Book(), dict[str, Clarification]()
+    for record in records:
+        if record.id in taken:
+            continue
+        try:
+            taken[record.id] = book.put(vetting.counted(record))
+        except Exception:  # noqa: BLE001 - one odd record must not stop the start
+            _log.exception("an earlier record cannot be taken in", id=record.id)
+    return taken
 
 
 def _put(tx: Tx, audiences: Audiences, records: Sequence[Clarification], former: str) -> None:
@@ -165,82 +184,15 @@ def _sessions(records: Sequence[Clarification]) -> list[Session]:
     return list(found.values())
 
 
-@dataclass(eq=False, repr=False)  # holds what was asked
-class _Taking:
-    """Reads the files, live and archived, and says of each record what counts. Blocking."""
+@dataclass(frozen=True, slots=True)
+class Vetting:
+    """Says what of a record counts that a program may have written."""
 
-    files: LedgerFiles
     keys: PublicKeys
     sla: timedelta
     now: datetime
-    records: list[Clarification] = field(default_factory=list)
-    highest: dict[int, int] = field(default_factory=dict)  # number that was given out, by issue
-    bases: list[Mapping[str, object]] = field(default_factory=list)
 
-    def read(self) -> str | None:
-        """Reads all of it. Returns the installation that wrote them, empty if unknown; None: there is no folder. If its disk is
-        only mounted later, it is another installation's.
-
-        Raises:
-            LedgersAway, OSError: the folder cannot be read.
-        """
-        if not self.files.is_there():
-            return None
-        for issue, paths in self.files.by_issue().items():
-            self._take(issue, paths)
-        return owner_of(self.files)
-
-    def _take(self, issue: int, paths: Sequence[Path]) -> None:
-        state, numbers = self.files.state(issue), {0}
-        book = Book(issue=issue)
-        usual = self.files.archive.path(issue) if state is None else self.files.path(issue)
-        base: dict[str, Seen] = {}
-        known = set[str]()
-        for path in sorted(paths, key=lambda each: each != usual):
-            for name, item in named(self._items(issue, path)):
-                if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
-                    numbers.add(int(match[2]))
-                try:
-                    found = None if isinstance(item, Stray) else read_item(item)
-                    if found is None or name in known or name != name_of(item):
-                        continue
-                    if not found.rounds and is_too_long(item):
-                        continue  # the bridge tells of it when it comes to it
-                    taken = self._taken(found.model_copy(update={"id": name}))
-                    seen = _as_read(item, taken)
-                except Exception:  # noqa: BLE001 - one odd record must not stop the start
-                    _log.exception("a ledger has a record that cannot be taken in", file=path.name)
-                    continue
-                record = book.put(taken)
-                known.add(record.id)
-                if path == usual:
-                    base[record.id] = seen
-        if not book.changed:
-            return
-        self.highest[issue] = max(numbers)
-        self.records += book.changed
-        # Without the file's state: it is written once more, with what became of its records.
-        self.bases.append(remembered(issue, [base], None))
-
-    def _items(self, issue: int, path: Path) -> list[Any]:
-        """Returns what a file holds; nothing if it cannot be read: the bridge tells of it when it comes to it."""
-        try:
-            items: list[Any] = self._decoded(issue, path)["clarifications"]
-        except (ClarifyError, OSError, ValueError) as error:
-            _log.warning("ledger skipped", file=path.name, reason=str(error))
-            return []
-        return items
-
-    def _decoded(self, issue: int, path: Path) -> Raw:
-        try:
-            return decode(read_regular(path), issue)
-        except ValueError:
-            if path != self.files.path(issue):
-                raise
-            with self.files.hold(issue, _LOCK) as check:  # another program may be half way through writing it
-                return self.files.open(issue, check)
-
-    def _taken(self, record: Clarification) -> Clarification:
+    def counted(self, record: Clarification) -> Clarification:
         """Returns a record as it counts."""
         if not record.rounds:
             asker = author_of(record.from_).removeprefix("agent:")
@@ -360,13 +312,6 @@ def _past(current: Round) -> Round:
         return round_with(current, receipt=None, response=None, label=None)
     by, surface = author_of(str(current.given.decided_by)), AnsweredBy(surface="ledger")
     return round_with(current, receipt=None, decided_by=by, answered_by=surface)
-
-
-def _as_read(item: Raw, record: Clarification) -> Seen:
-    """Returns what the bridge knows of a record's place in the file: what of it was taken."""
-    if len(record.thread) < len(item["thread"]):
-        item = {**item, "status": record.status, "thread": item["thread"][: len(record.thread)]}
-    return Seen.of(item)
 
 
 def _writer(name: str) -> str:

@@ -3,7 +3,7 @@
 Three are compared: what the bridge last wrote or read (`Base`), the file, and the record. Only what changed from the base
 to the file is somebody's act: a file that is like the base, or like the record, is merely old.
 
-Formats and rules: the Clarification Protocol (architecture §5), design.md → Ledger file.
+Formats and rules: the Clarification Protocol (architecture §5); docs/agents/agent-to-agent.md → Ledger files.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def unreadable(issue: int, file: Sequence[Any], known: Container[str]) -> dict[s
             found.append(why_invalid(issue, at, item))
         elif name not in known and is_too_long(item):
             why = (f"too long, at most {BODY_LIMIT} characters",)
-            found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE, ""))
+            found.append(InvalidRecord(issue, name, why, _author(record.from_), record.status in DONE))
     return {f"odd {each.name}": each for each in found if each is not None}
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from bot.app import Bot
 from bot.integrations.ledgerfiles import bridge
-from tests.integrations.ledgerfiles.test_bridge import accused, in_file, in_step, stage_issues, text
+from tests.integrations.ledgerfiles.kit import accused, bridge_of, in_file, in_step, stage_issues, text
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
@@ -159,7 +159,7 @@ async def degraded(bot: Bot) -> dict[str, str]:
 async def healed(stage: World, bot: Bot) -> None:
     for issue in stage_issues(stage):
         await in_step(stage, issue)
-    await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
+    await until(lambda: bridge_of(bot).trouble() is None)
     assert await degraded(bot) == {}
 
 
@@ -184,7 +184,7 @@ async def test_nothing_waits_for_files_that_refuse_and_they_follow_later(stage: 
                 await stage.message(BEHIND, FALLBACK)
                 assert list(await degraded(bot)) == ["ledgers"]
                 if trouble is held:  # for long
-                    await until(lambda: bot.bridge is not None and bot.bridge._failing[42][1] > 3)
+                    await until(lambda: bridge_of(bot)._failing[42][1] > 3)
             await healed(stage, bot)
             assert [each["status"] for each in in_file(stage, 42)] == ["resolved"] * 2
     assert (told(stage), accused(stage), stage.workspace.direct(ONCALL)) == (1, [], [])

@@ -7,16 +7,16 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from bot.integrations.ledgerfiles import bridge
-from bot.integrations.ledgerfiles import owner as owning
-from tests.integrations.ledgerfiles.test_bridge import (
+from bot.integrations.ledgerfiles import bridge, folder
+from tests.integrations.ledgerfiles.kit import (
     ROLES,
+    Json,
     accused,
+    bridge_of,
     file_of,
     in_step,
     in_store,
@@ -34,7 +34,6 @@ from tests.scenario.typist import of_issue
 from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL
 from workspace.state import Message
 
-Json = dict[str, Any]
 FROM_A_FILE = "From a ledger file"
 PAYMENT: Json = {"action": "Send the payment", "arguments": {"amount": 100}, "key": "payment-1"}
 
@@ -310,7 +309,7 @@ async def test_folder_is_taken_over_though_the_bot_was_killed_before(
 ) -> None:
     card = await left_open(stage, lambda _: None)
     former = owner(stage)
-    kept = owning.own
+    kept = folder.own
 
     def refuses(*_: object) -> None:
         raise PermissionError(13, "read-only")
@@ -322,9 +321,9 @@ async def test_folder_is_taken_over_though_the_bot_was_killed_before(
     monkeypatch.setattr(bridge, "own", kept)
     async with stage.bot() as bot:
         await until(lambda: owner(stage) == bot.store.installation != former)
-        await until(lambda: bot.bridge is not None and bot.bridge.overdue() is None)
+        await until(lambda: bridge_of(bot).trouble() is None)
         await in_step(stage)
-        assert not await bot.store.read("select 1 from bridge where issue = 0")
+        assert not await bot.store.read("select 1 from ledgerfiles where issue = 0")
     assert accused(stage) == []
 
 
