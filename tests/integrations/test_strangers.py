@@ -175,8 +175,8 @@ async def test_one_of_ours_that_cannot_be_loaded_is_told_and_stops_nothing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "bot.integrations.digest.integration", None)
     found = [each async for each in check_integrations(stage._settings(stage.config(step("0m", "dm"))))]
-    assert [(each.subject, each.text.partition(":")[0]) for each in found] == [
-        ("digest", "cannot be loaded (ModuleNotFoundError")
+    assert [each.text.partition(":")[0] for each in found if each.subject == "digest"] == [
+        "cannot be loaded (ModuleNotFoundError"
     ]
     async with stage.bot(stage.config(step("0m", "dm"))) as bot:
         assert "Unknown command “digest”" in words(await command(stage, "digest"))
