@@ -43,22 +43,19 @@ def responders_of(
     settings: Mapping[str, ResponderSettings],
     secrets: Mapping[str, SecretStr],
     folder: Path,
-    environ: Mapping[str, str] | None = None,
 ) -> dict[str, Responder]:
     """Returns the responder of each role that people do not answer for.
 
     Args:
         settings: the `[responders.<role>]` tables.
-        secrets: by environment variable; commands never see them.
+        secrets: by environment variable; commands get the process's environment without them.
         folder: the working directory of commands.
-        environ: the environment that commands get, without our secrets; None: the process's own.
 
     Raises:
         ConfigurationError: the token of an endpoint is not among the secrets.
     """
     ours = _SLACK_SECRETS | secrets.keys()
-    given = read_environment() if environ is None else environ
-    env = {name: value for name, value in given.items() if name not in ours}
+    env = {name: value for name, value in read_environment().items() if name not in ours}
     built: dict[str, Responder] = {}
     for role, table in settings.items():
         if table.command is not None:

@@ -43,13 +43,12 @@ class Oversize:
 class FrameReader:
     """Turns one connection's bytes into frames. `retry`: the requested reconnection time in seconds.
 
-    `skimmed` is the count to continue from; `max_frame` is in bytes.
+    `skimmed` is the count to continue from.
     """
 
-    def __init__(self, skimmed: int = 0, max_frame: int = MAX_FRAME) -> None:
+    def __init__(self, skimmed: int = 0) -> None:
         self.retry: float | None = None
         self.skimmed = skimmed
-        self._max_frame = max_frame
         self._last_id: str | None = None
         self._buffer = bytearray()
         self._after_cr = False
@@ -106,7 +105,7 @@ class FrameReader:
         if self._skipping:
             del self._buffer[:-1]
             return []
-        if len(self._buffer) <= self._max_frame:
+        if len(self._buffer) <= MAX_FRAME:
             return []
         oversize = self._oversize(self._buffer)
         self._skipping = True
@@ -117,7 +116,7 @@ class FrameReader:
         return Oversize(bytes(raw[:_HEAD]).decode("utf-8", "replace"), self.skimmed)
 
     def _frame(self, raw: bytes) -> Frame | Oversize | None:
-        if len(raw) > self._max_frame:
+        if len(raw) > MAX_FRAME:
             return self._oversize(raw)
         try:
             text, replaced = raw.decode(), False

@@ -53,13 +53,14 @@ SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 async def test_command_sees_its_environment_alone_without_our_secrets(
-    tmp_path: Path, inquiry: Inquiry
+    tmp_path: Path, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"SLACK_BOT_TOKEN": "xoxb-1", "REVIEWER_TOKEN": "s3cret", "HOME": "/home/agent"}
     settings = {
         "architect": ResponderSettings.model_validate({"command": [sys.executable, "-S", "-c", SHOW]})
     }
-    built = responders_of(settings, {"REVIEWER_TOKEN": SecretStr("s3cret")}, tmp_path, environ)
+    monkeypatch.setattr("bot.responders.read_environment", lambda: environ)
+    built = responders_of(settings, {"REVIEWER_TOKEN": SecretStr("s3cret")}, tmp_path)
     seen = json.loads(await built["architect"].answer(inquiry))
     assert seen["HOME"] == "/home/agent"
     assert not seen.keys() & {"SLACK_BOT_TOKEN", "REVIEWER_TOKEN", "PATH"}
@@ -330,7 +331,7 @@ async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inqui
 
 async def test_http_without_a_token(endpoint: Endpoint, inquiry: Inquiry, tmp_path: Path) -> None:
     settings = {"architect": ResponderSettings.model_validate({"http": f"{endpoint.url}/ask"})}
-    assert await responders_of(settings, {}, tmp_path, {})["architect"].answer(inquiry) == "JSON"
+    assert await responders_of(settings, {}, tmp_path)["architect"].answer(inquiry) == "JSON"
     assert "Authorization" not in endpoint.requests[0].headers
 
 

@@ -181,24 +181,6 @@ def planner(
     return ProducerSettings(name=name, url=url, dialect=dialect), token
 
 
-def nobody(store: Store, clock: Clock) -> Producers:
-    """No producers at all."""
-
-    async def tell(trouble: Trouble) -> None:
-        raise AssertionError(trouble)
-
-    return Producers(
-        [],
-        token_of=lambda _: None,
-        inbox=Inbox(store),
-        store=store,
-        clock=clock,
-        rng=seeded(1),
-        report_trouble=tell,
-        telemetry=Telemetry(clock),
-    )
-
-
 class RawServer:
     """A server that answers as its `serve` says, byte by byte. `requests`: what came, head and body."""
 

@@ -33,7 +33,7 @@ from core.aaep import parse_event
 from core.workflow import Speaker
 from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import Server, sqlite_of
-from tests.kit.events import incoming, other, raw
+from tests.kit.events import incoming, raw
 from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded
 
 EXPIRES = START + timedelta(minutes=5)
@@ -197,14 +197,6 @@ async def test_two_bots_that_store_events_and_questions_never_wait_for_each_othe
     await other_bot.close()
     errors = [each for results in found for each in results if isinstance(each, Exception)]
     assert [type(each) for each in errors] == [LockedError], "it is tried again"
-
-
-async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
-    await put(inbox, other("session.started", extensions={"agentx": {"issue": 42}}))
-    await put(inbox)
-    await put(inbox, raw(event_id="e2", reply_token="r2", extensions={"agentx": {"issue": 43}}))
-    await put(inbox, raw(event_id="e3", reply_token="r3"))
-    assert await issues(inbox) == [42, 42, 43, 42]
 
 
 @pytest.mark.parametrize("highest", [100_000, 100_007])

@@ -91,8 +91,10 @@ def test_stream_loses_no_question_whatever_surrounds_it(kinds: list[str], end: b
     }
     parts = [others.get(kind) or frame(question(n)) for n, kind in enumerate(kinds)]
     body = b"".join(parts).replace(b"\n", end)
-    reader = FrameReader(max_frame=1000)
-    found = [one for i in range(0, len(body), size) for one in reader.feed(body[i : i + size])]
+    reader = FrameReader()
+    with pytest.MonkeyPatch.context() as small:  # Hypothesis wants no fixture for each example
+        small.setattr("bot.producers.sse.MAX_FRAME", 1000)
+        found = [one for i in range(0, len(body), size) for one in reader.feed(body[i : i + size])]
     expected = [f"evt_{n:016x}" for n, kind in enumerate(kinds) if kind == "question"]
     questions = [text for text in data(found) if text.startswith('{"@context')]
     assert [json.loads(text)["event_id"] for text in questions] == expected

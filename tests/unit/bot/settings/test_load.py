@@ -50,12 +50,15 @@ def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
     assert "s3cret" not in repr(settings)
 
 
-def test_shell_settings_know_every_secret_so_that_no_command_sees_it(tmp_path: Path) -> None:
+def test_shell_settings_know_every_secret_so_that_no_command_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "clarify.toml"
     file.write_text(FULL + "\n[responders.x]\ncommand = './x'")
     environ = ENVIRON | {"HOME": "/home/agent"}
     settings = load_shell_settings(file, environ)
-    built = responders_of(settings.responders, settings.by_variable, settings.folder, environ)
+    monkeypatch.setattr("bot.responders.read_environment", lambda: environ)
+    built = responders_of(settings.responders, settings.by_variable, settings.folder)
     assert isinstance(built["x"], CommandResponder)
     assert built["x"].env == {"HOME": "/home/agent"}
 
