@@ -217,9 +217,7 @@ class Approval(_Decision):
         """
         asked, found = self.state.get("asked"), self._given.get("arguments")
         shown = asked.get("arguments") if isinstance(asked, dict) else None
-        if not isinstance(found, dict):
-            return {}
-        return dict(unredacted(found, self._sent if shown is None else shown, self._sent))
+        return dict(unredacted(found, shown, self._sent)) if isinstance(found, dict) else {}
 
     @property
     def why_not(self) -> str | None:
@@ -599,7 +597,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-    """Checks that a state is of the question with these fields, and that what was approved is what was sent.
+    """Checks that a state is of the question with these fields, and that what was approved was shown and is what was sent.
 
     Raises:
         Refused: it is of another question, or other arguments were approved; unless people edited the ones sent.
@@ -609,14 +607,9 @@ def check_state(state: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     answer, asked, sent = state.get("answer"), state.get("asked"), fields.get("arguments") or {}
     if not Approval(state) or not isinstance(answer, dict):
         return
-    approved = answer.get("arguments") or {}
-    shown = asked.get("arguments", {}) if isinstance(asked, dict) else None
-    if shown is None:  # MCP's results do not say
-        is_ours = fields.get("editable") or _matches(approved, sent, _may_be)
-    else:
-        is_ours = fields.get("editable") or _matches(approved, shown, _is_equal)
-        is_ours = is_ours and _matches(shown, sent, _may_be)
-    if not is_ours:
+    shown = (asked.get("arguments") or {}) if isinstance(asked, dict) else {}
+    is_as_shown = fields.get("editable") or _matches(answer.get("arguments") or {}, shown, _is_equal)
+    if not is_as_shown or not _matches(shown, sent, _may_be):
         raise Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments")
 
 
@@ -2849,7 +2842,17 @@ class _Forwarded:
             if asks:
                 self._server.asked[named] = _asked_by(str(self.params["name"]), sent)
             if state and (fields := self._server.asked.get(named)) is not None:
-                check_state(state, fields)
+                check_state({"asked": {"arguments": _shown(state, fields)}} | state, fields)
+
+
+def _shown(state: _Json, fields: _Json) -> Any:
+    """Returns the arguments that people were shown, which MCP's results do not say: if they could not edit them, those that they
+    approved.
+    """
+    answer = state.get("answer")
+    return (
+        fields["arguments"] if fields["editable"] or not isinstance(answer, dict) else answer.get("arguments")
+    )
 
 
 def _asked_by(tool: str, sent: _Json) -> _Json:

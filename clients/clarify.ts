@@ -360,8 +360,8 @@ export class Client {
     const state = await this.#ended(fields, options.signal);
     if (decisionIn(state) !== "accept") throw new NotApproved(state);
     const { arguments: approved } = state["answer"] as Fields;
-    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : null; // bots of earlier releases do not say
-    const restored = unredacted(approved ?? {}, asked ?? sent ?? {}, sent ?? {}) as Fields;
+    const asked = isObject(state["asked"]) ? state["asked"]["arguments"] : {};
+    const restored = unredacted(approved ?? {}, asked ?? {}, sent ?? {}) as Fields;
     return { ...outcome(state), status: "answered", decision: "accept", arguments: restored };
   };
 
@@ -657,7 +657,7 @@ function decisionIn(state: State): unknown {
 }
 
 /**
- * Checks that a state is of the question with these fields, and that what was approved is what was sent.
+ * Checks that a state is of the question with these fields, and that what was approved was shown and is what was sent.
  *
  * @throws {Refused} It is of another question, or other arguments were approved; unless people edited the ones sent.
  */
@@ -668,11 +668,11 @@ function checkState(state: State, fields: Fields): void {
   if (decisionIn(state) !== "accept") return;
   const { asked, answer } = state;
   const sent = fields["arguments"] ?? {};
-  const shown = isObject(asked) ? (asked["arguments"] ?? {}) : null; // bots of earlier releases do not say
+  const shown = isObject(asked) ? (asked["arguments"] ?? {}) : {};
   const approved = (answer as Fields)["arguments"] ?? {};
   const isEqual = (one: unknown, other: unknown): boolean => one === other;
-  const isAsShown = shown === null ? matches(approved, sent, mayBe) : matches(approved, shown, isEqual);
-  if (!(fields["editable"] || isAsShown) || !(shown === null || matches(shown, sent, mayBe))) {
+  const isAsShown = fields["editable"] || matches(approved, shown, isEqual);
+  if (!isAsShown || !matches(shown, sent, mayBe)) {
     throw new Refused(200, "OTHER_ARGUMENTS", "Other arguments were approved than these.", "arguments");
   }
 }

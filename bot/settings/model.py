@@ -418,11 +418,11 @@ class MonitorSettings(SettingsTable):
     """When people are reminded and paged."""
 
     sla: LongerThanNothing = timedelta(minutes=30)
-    """Time until the answerers are reminded; after as long again, the person on call is paged."""
+    """Time until the answerers are reminded; after the same time again, the person on call is paged."""
     alarm: bool = True
     """Whether the bot wakes at the next due time, also when no message comes."""
     deadlock_order: tuple[str, ...] = DEADLOCK_ORDER
-    """Agents from the most upstream one down: where they wait for each other, the first named goes on waiting.
+    """Agents from the most upstream one down: where they wait for each other, the first one listed keeps waiting.
     """
     page_errors: tuple[ErrorCategory, ...] = ("requires_user", "permanent", "unknown")
     """Categories of session errors that page the person on call. Categories that AAEP does not know count as
@@ -542,8 +542,7 @@ class ProducerSettings(SettingsTable):
     everything below a folder. Host and port count exactly, any query and fragment is allowed.
     """
     requested_by: Annotated[str, AfterValidator(person)] | None = None
-    """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. What a question says of this no
-    longer counts.
+    """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. Overrides `requested_by` in a question.
     """
 
     @model_validator(mode="after")
@@ -734,7 +733,7 @@ class OnCallSettings(SettingsTable):
     """The policy's name, for `on_call` in routes."""
     users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
     """Whose turn it is: all of them. With `ical_env` or `pagerduty`: who stands in while the source names
-    nobody.
+    no one.
     """
     group: UserGroupId | None = None
     """Or a Slack user group."""

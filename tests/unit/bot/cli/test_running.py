@@ -72,6 +72,10 @@ def misconfigured(prompt: Prompt) -> None:
     (prompt.folder / "clarify.toml").write_text("[ledger]\nfolder = 1\n")
 
 
+def without_address(prompt: Prompt) -> None:
+    prompt.configure('[slack]\nfallback_channel = "C1"\n[storage]\nurl_env = "DATABASE"\n')
+
+
 @pytest.mark.parametrize(
     ("before", "arguments", "code", "words"),
     [
@@ -137,6 +141,13 @@ def misconfigured(prompt: Prompt) -> None:
         (nothing, engineer("Why?", "--wait", "--timeout", "50ms"), "TIMEOUT", "it stays pending"),
         (no_database, ["list"], "ERROR", "clarify.db cannot be used as storage: file is not a database"),
         (misconfigured, ["list"], "CONFIGURATION", "clarify.toml:2: ledger.folder"),
+        (
+            without_address,
+            ["list"],
+            "CONFIGURATION",
+            "storage.url_env: DATABASE is not set in the environment",
+        ),
+        (without_address, ["search", "keys"], "CONFIGURATION", "DATABASE is not set in the environment"),
         (nothing, ["list", "--config", "no.toml"], "CONFIGURATION", "no.toml: no such file"),
     ],
 )
