@@ -55,7 +55,10 @@ async def some(
 async def stale(shell: Shell) -> None:
     """List overdue questions: late, reminded or escalated."""
     now = shell.clock.now()
-    late = lambda record: record.is_open and is_late(record, now)  # noqa: E731
+
+    def late(record: Clarification) -> bool:
+        return record.is_open and is_late(record, now)
+
     await _list(shell, late, "Nothing is overdue or escalated.")
 
 
