@@ -231,6 +231,12 @@ def issues_in(place: Place) -> list[int]:
         return [row["issue"] for row in tx.rows(sql)] if tx else []
 
 
+def count_in(place: Place, table: str) -> int:
+    """How many rows a table has."""
+    with _reading(place) as tx:
+        return tx.rows(f"select count(*) as number from {table}")[0]["number"] if tx else 0  # noqa: S608 - a test's
+
+
 def records_in(place: Place, issue: int) -> list[Any]:
     """The records of an issue, as a ledger file has them."""
     with _reading(place) as tx:

@@ -9,12 +9,18 @@ from typing import Any
 
 from core.router import Router
 
+_SHORTEST, _LONGEST = 0.003, 0.025  # seconds
+
 
 async def until(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
     """The first truthy value of `predicate()`; fails after `timeout` seconds of real time."""
+    pause = _SHORTEST
     async with asyncio.timeout(timeout):
-        while not (value := predicate()):  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.003)
+        while not (value := predicate()):
+            await asyncio.sleep(pause)
+            pause = min(
+                pause * 1.2, _LONGEST
+            )  # what takes longer anyway is looked for less often: looking costs time, too
         return value
 
 

@@ -348,13 +348,13 @@ async def test_bot_that_stops_begins_no_further_callback(stage: World, hook: Rec
     assert len(hook.got) == 35
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+async def test_url_that_is_not_allowed_is_refused_and_not_repeated(stage: World, hook: Receiver) -> None:
+    origin = hook.url.partition("/hook")[0]
+    wrong: tuple[Any, ...] = (
         "https://evil.example/s3cret",
         "http://127.0.0.1:1/allowed/s3cret",
-        "PORT/elsewhere/s3cret",
-        "PORT/allowed/../s3cret",
+        f"{origin}/elsewhere/s3cret",
+        f"{origin}/allowed/../s3cret",
         "http://user:s3cret@127.0.0.1/allowed/",
         "http://localhost/allowed/s3cret",
         "s3cret",
@@ -362,21 +362,16 @@ async def test_bot_that_stops_begins_no_further_callback(stage: World, hook: Rec
         "https://a.example/\ud800s3cret",
         7,
         ["https://a.example/s3cret"],
-    ],
-)
-async def test_url_that_is_not_allowed_is_refused_and_not_repeated(
-    stage: World, hook: Receiver, given: Any
-) -> None:
-    origin = hook.url.partition("/hook")[0]
-    url = given.replace("PORT", origin) if isinstance(given, str) else given
+    )
     async with running(stage, table(hook, path="/allowed/*")) as (_, asker):
-        answer = await asker.http.post(
-            "/questions",
-            content=json.dumps({"question": "Which age?", "callback_url": url}),
-            headers={"Content-Type": "application/json"},
-        )
-        assert (answer.status_code, answer.json()["field"]) == (422, "callback_url"), answer.text
-        assert "s3cret" not in answer.text
+        for url in wrong:
+            answer = await asker.http.post(
+                "/questions",
+                content=json.dumps({"question": "Which age?", "callback_url": url}),
+                headers={"Content-Type": "application/json"},
+            )
+            assert (answer.status_code, answer.json()["field"]) == (422, "callback_url"), url
+            assert "s3cret" not in answer.text
         await asker.ask(question="Which age?", callback_url=f"{origin}/allowed/s3cret")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 from bot.decisions.chain import claims_in
+from tests.kit.databases import count_in
 from tests.kit.processes import Said
 from tests.kit.processes import command as shell
 from tests.kit.receivers import receiving
@@ -45,8 +45,8 @@ async def lines_of(stage: World, *words: str) -> list[Json]:
 
 async def logged(stage: World, count: int) -> list[Json]:
     """The log, once it has `count` entries."""
-    while len(found := await lines_of(stage)) < count:  # noqa: ASYNC110 - another process reads it
-        await asyncio.sleep(0.05)  # the bot appends after the fact
+    await until(lambda: count_in(stage.rows, "decisions") >= count)  # the bot appends after the fact
+    found = await lines_of(stage)
     assert len(found) == count
     return found
 

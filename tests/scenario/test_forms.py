@@ -353,34 +353,33 @@ async def test_formats_with_patterns_are_checked_at_their_fields(stage: World, a
     }
 
 
-@pytest.mark.parametrize(
-    ("schema", "typed", "answer"),
-    [
-        ({"type": "integer"}, ("many", "3"), 3),
-        ({"type": "boolean"}, ("perhaps", "yes"), True),
-        ({"type": "string", "enum": ["eu", "us"]}, ("asia", "us"), "us"),
-        ({"$ref": "#/$defs/R", "$defs": {"R": {"enum": ["eu", "us"]}}}, ("asia", "us"), "us"),
-        ({"enum": [1, 2]}, ("3", "2"), 2),
-        ({"type": "array", "items": {"enum": ["a", "b"]}}, ("c", "a, b"), ["a", "b"]),
-        ({"type": "array", "items": {"type": "string"}}, ("Rome, Paris", "Rome\nParis"), ["Rome", "Paris"]),
-        ({"type": "array", "items": {"type": "string"}}, ("Rome; Paris", '["Rome, Paris"]'), ["Rome, Paris"]),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, ("1", "1\n2"), [1, 2]),
-        ({"type": "string", "format": "time"}, ("noon", "14:00"), "14:00:00Z"),
-        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, ("none", "1.5"), 1.5),
-    ],
-)
-async def test_schema_of_a_single_value_is_answered_in_the_thread(
-    stage: World, asker: Asker, schema: dict[str, Any], typed: tuple[str, str], answer: Any
-) -> None:
+SINGLE: list[tuple[dict[str, Any], tuple[str, str], Any]] = [
+    ({"type": "integer"}, ("many", "3"), 3),
+    ({"type": "boolean"}, ("perhaps", "yes"), True),
+    ({"type": "string", "enum": ["eu", "us"]}, ("asia", "us"), "us"),
+    ({"$ref": "#/$defs/R", "$defs": {"R": {"enum": ["eu", "us"]}}}, ("asia", "us"), "us"),
+    ({"enum": [1, 2]}, ("3", "2"), 2),
+    ({"type": "array", "items": {"enum": ["a", "b"]}}, ("c", "a, b"), ["a", "b"]),
+    ({"type": "array", "items": {"type": "string"}}, ("Rome, Paris", "Rome\nParis"), ["Rome", "Paris"]),
+    ({"type": "array", "items": {"type": "string"}}, ("Rome; Paris", '["Rome, Paris"]'), ["Rome, Paris"]),
+    ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, ("1", "1\n2"), [1, 2]),
+    ({"type": "string", "format": "time"}, ("noon", "14:00"), "14:00:00Z"),
+    ({"anyOf": [{"type": "number"}, {"type": "null"}]}, ("none", "1.5"), 1.5),
+]
+
+
+async def test_schema_of_a_single_value_is_answered_in_the_thread(stage: World, asker: Asker) -> None:
     """The first reply gets a hint, the second one counts."""
-    asked = await asker.ask(question="What?", schema=schema)
-    card = await stage.card("What?")
-    await stage.workspace.post(FOLAKE, AGENTS, typed[0], card.ts)
-    await stage.whisper(FOLAKE, "")
-    assert (await asker.look(asked))["status"] == "waiting"
-    await stage.workspace.post(FOLAKE, AGENTS, typed[1], card.ts)
-    state = await asker.look(asked, wait=30)
-    assert (state["kind"], json.dumps(state["answer"])) == ("form", json.dumps(answer))
+    for number, (schema, (wrong, right), answer) in enumerate(SINGLE):
+        asked = await asker.ask(question=f"What {number}?", schema=schema)
+        card = await stage.card(f"What {number}?")
+        hints = len(stage.workspace.ephemerals(FOLAKE))
+        await stage.workspace.post(FOLAKE, AGENTS, wrong, card.ts)
+        await stage.until(lambda hints=hints: len(stage.workspace.ephemerals(FOLAKE)) > hints)  # type: ignore[misc]
+        assert (await asker.look(asked))["status"] == "waiting"
+        await stage.workspace.post(FOLAKE, AGENTS, right, card.ts)
+        state = await asker.look(asked, wait=30)
+        assert (state["kind"], json.dumps(state["answer"])) == ("form", json.dumps(answer))
 
 
 async def test_yes_or_no_and_choices_of_a_schema_have_buttons(stage: World, asker: Asker) -> None:

@@ -379,24 +379,20 @@ async def test_large_integer_is_shown_returned_and_verified_digit_by_digit(
         )
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
+async def test_arguments_that_readers_read_differently_are_refused(http: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    for body, words in (
         ('{"action": "Pay", "arguments": {"amount": 1%s}}' % ("0" * 4300), "more than 4,300 digits"),
         ('{"action": "Pay", "arguments": {"a": 1, "b": {"to": "ann", "to": "eve"}}}', "same name twice"),
         ('{"action": "Pay", "action": "Pay more"}', "same name twice"),
-    ],
-)
-async def test_arguments_that_readers_read_differently_are_refused(
-    http: httpx.AsyncClient, body: str, words: str
-) -> None:
-    answer = await http.post("/questions", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    assert words in answer.json()["message"]
-    call = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "ask_approval", "arguments": {body}}}}}'
-    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    for padded in (call, call + " " * 40_000):  # a long one is read beside the event loop
-        assert words in (await http.post("/mcp", content=padded, headers=headers)).text
+    ):
+        answer = await http.post("/questions", content=body, headers=headers)
+        assert answer.status_code == 422
+        assert words in answer.json()["message"]
+        params = f'{{"name": "ask_approval", "arguments": {body}}}'
+        call = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'
+        for padded in (call, call + " " * 40_000):  # a long one is read beside the event loop
+            assert words in (await http.post("/mcp", content=padded, headers=headers)).text
 
 
 # RFC 8037, appendix A.1, as PKCS#8; and a key of another kind.
