@@ -633,8 +633,9 @@ class Bot:
         await self.told.replies.outbox.close()
         await self.shown.lanes.close()
         await self.base.web.close()
-        if self.bridge is not None and self.store.leads:
-            await self.bridge.settle()
+        if self.store.leads:
+            if self.bridge is not None:
+                await self.bridge.settle()
             await self.feed.save()
         await self.store.close()
         _log.info("stopped")
