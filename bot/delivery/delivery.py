@@ -102,6 +102,9 @@ class Delivery:
             if row.kind == "rollup" and row.body is not None:
                 self.rollups.begin(rolled_up(row), row.key)
         self._queue(owed)
+        for row in owed:
+            if row.kind == "rollup" and row.body is not None:
+                await self._roll_up(rolled_up(row))
 
     def _queue(self, rows: Iterable[MessageRow]) -> None:
         for row in rows:

@@ -38,7 +38,7 @@ class Escalations:
     ledger: Ledger
     clock: Clock
     name: str = "pages"
-    gather: float = 0.0
+    gather: float = 0.05  # with what else observes the feed, so that changes are read once
     # By clarification, the first and the last change that is not handled.
     _behind: dict[str, tuple[Position, Position]] = field(default_factory=dict, init=False)
     _done: Callable[[], None] = field(default=lambda: None, init=False)

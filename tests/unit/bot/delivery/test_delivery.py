@@ -115,6 +115,17 @@ async def test_two_answers_at_once_leave_the_group_its_roll_up(world: Sorting) -
     assert (world.rollups.key_of(group), len(world.rollups.held(group))) == (key, 3)
 
 
+async def test_roll_up_that_holds_nothing_any_more_ends_with_the_next_start(world: Sorting) -> None:
+    """What is held later gets a roll-up card of its own, at the end of the channel."""
+    (group,) = {world.rollups.group(record())}
+    await world.messages.want(
+        [Fresh("rollup:1", "rollup", group.channel, body=group._asdict(), wanted="rollup")]
+    )
+    await world.delivery.load()
+    assert "rollup:1" in world.put_keys
+    assert world.rollups.key_of(group) is None
+
+
 async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_see_the_next(
     world: Sorting,
 ) -> None:

@@ -14,10 +14,8 @@ import pytest
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.delivery.lanes import Done
 from bot.delivery.messages import WATCHED, Fresh, Messages
-from bot.delivery.steps import LANDING
 from bot.slackapi import Later, Never, Post, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.storage.store import Store
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
 from tests.kit.clocks import START
@@ -84,17 +82,6 @@ async def posted_again(world: Room) -> Post:
 
 async def places(world: Room) -> list[str]:
     return [ts for _, ts in world.slack.there]
-
-
-async def test_it_is_removed_also_where_others_took_over_meanwhile(world: Room, store: Store) -> None:
-    post = await posted_again(world)
-    async with watching(world):
-        await passes(world, 30)
-    await passes(world, 600)
-    world.slack.there[CHANNEL, LATE] = post
-    async with watching(world, Messages(store)):
-        await passes(world, SOON)
-        assert await places(world) == [(await world.row(KEY)).ts]
 
 
 async def test_nothing_is_read_where_nothing_may_come_late_and_not_for_longer_than_a_minute(
@@ -233,20 +220,6 @@ async def test_change_that_timed_out_puts_no_controls_back_for_good(world: Room)
         await world.deliver(KEY)
         await answered(world)
         await world.deliver(KEY)
-        await controls_come_back(world, live)
-
-
-async def test_change_begun_by_a_killed_leader_is_watched_for_by_whoever_comes_after_the_next(
-    world: Room, store: Store
-) -> None:
-    await world.deliver(KEY)
-    (live,) = world.slack.live()
-    await answered(world)
-    await world.delivery.load()
-    await world.deliver(KEY)
-    await passes(world, LANDING)
-    world.messages.inherited.clear()
-    async with watching(world, Messages(store)):
         await controls_come_back(world, live)
 
 

@@ -173,24 +173,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short")
-async def test_one_leads_until_it_hands_over(postgres_server: Server) -> None:
-    url = postgres_server.new()
-    first, second = await open_storage(url), await open_storage(url)
-    await first.lead()
-    leading = asyncio.create_task(second.lead())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1.5):  # more than a lease: it is renewed
-            await asyncio.shield(leading)
-    await first.run(INSERT, key="first")
-    await first.close()
-    async with asyncio.timeout(20):
-        await leading
-    await second.run(INSERT, key="second")
-    assert await keys(second) == {"first", "second"}
-    await second.close()
-
-
-@pytest.mark.usefixtures("short")
 async def test_who_could_not_renew_its_lease_writes_nothing_more(wire: Wire) -> None:
     first = await open_storage(wire.url)
     await first.lead()
