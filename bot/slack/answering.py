@@ -468,8 +468,7 @@ class Interactions:
             return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)
         work = self.commands.run(press.arg, person, click.place, press.number)
-        task = asyncio.create_task(work, name="turn a page")
-        self.later.run(self._follow(click, task, replace=True), "show a page")
+        self.later.run(self._follow(click, work, replace=True), "show a page")
         return Tell()
 
     async def _reply(self, act: Click | Invocation, reaction: Told, *, replace: bool = False) -> bool:
@@ -494,11 +493,9 @@ class Interactions:
             return False
         return await self.gateway.tell(act.person.user, act.place, reaction.text, reaction.blocks)
 
-    async def _follow(
-        self, act: Click | Invocation, task: asyncio.Task[Told], *, replace: bool = False
-    ) -> None:
+    async def _follow(self, act: Click | Invocation, work: Awaitable[Told], *, replace: bool = False) -> None:
         try:
-            reaction = await task
+            reaction = await work
         except Exception:
             await self._reply(act, Tell(COMMAND_FAILED))
             raise

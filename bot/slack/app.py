@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 import structlog
@@ -43,7 +44,7 @@ from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError, ask
 from bot.views import phrases
-from core.clock import Clock, ConcurrencyLimit
+from core.clock import Clock, ConcurrencyLimit, backoff
 
 _log = structlog.get_logger("clarify.slack")
 _listener_log = logging.getLogger("clarify.slack")
@@ -121,24 +122,23 @@ class SlackApp:
         Raises:
             ConfigurationError: Slack refuses the token, or a route has no answerers.
         """
-        wait = _FIRST_RETRY
-        while True:
+        for failures in count():
             try:
                 await self.handlers.people.installation()
                 await require_answerers(self.settings, self.handlers.people)
-                break
+            except SlackBusyError as error:
+                _log.warning("Slack does not respond", reason=str(error))
+                await self.clock.sleep(error.after)
             except SlackUnreachableError as error:
                 _log.warning("Slack does not respond", reason=str(error))
-                if isinstance(error, SlackBusyError):
-                    await self.clock.sleep(error.after)
-                    continue
-                await self.availability.rest(wait)
-                wait = min(_LONGEST_RETRY, wait * 2)
+                await self.availability.rest(backoff(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY))
             except SlackRefusedError as error:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
-        self._bolt = bolt_app(self.web, self.handlers)
+            else:
+                self._bolt = bolt_app(self.web, self.handlers)
+                return
 
     def look_back(self) -> None:
         """Start reading, in the background, what people wrote while the bot was away."""

@@ -110,20 +110,19 @@ class OriginCheck:
 
     async def _posts(self, row: MessageRow, press: AnyPress) -> bool:
         """Returns whether the message carried this control when it was posted."""
-        if row.kind == "word":
-            return press.pack() in carried((row.body or {}).get("blocks") or ())
-        if isinstance(press, PagePress):
-            if row.kind != "handoff":
-                return row.page == press.page
-            handed = await self.incidents.get(press.incident)
-            return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
-        return isinstance(press, Press) and await self._asks(row, press)
-
-    async def _asks(self, row: MessageRow, press: Press) -> bool:
-        """Returns whether a message shows the question of the click."""
-        if row.kind == "card":
-            return (press.clarification, press.round) == (row.clarification, row.round)
-        if row.kind == "rollup":
-            listed = press.verb in {"answer", "list"}
-            return listed and self.group_of(press.clarification) in {None, rolled_up(row)}
-        return row.kind == "page" and press.clarification in await self.pages.clarifications_of(row)
+        posts = False
+        match row.kind, press:
+            case "word", _:
+                posts = press.pack() in carried((row.body or {}).get("blocks") or ())
+            case "handoff", PagePress():
+                handed = await self.incidents.get(press.incident)
+                posts = handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
+            case _, PagePress():
+                posts = row.page == press.page
+            case "card", Press():
+                posts = (press.clarification, press.round) == (row.clarification, row.round)
+            case "rollup", Press(verb="answer" | "list"):
+                posts = self.group_of(press.clarification) in {None, rolled_up(row)}
+            case "page", Press():
+                posts = press.clarification in await self.pages.clarifications_of(row)
+        return posts

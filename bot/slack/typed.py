@@ -1,10 +1,11 @@
 """Handles messages that people type: replies in threads, mentions of the bot, direct messages, “Use as answer”.
 
-In a thread with one open question a reply is the answer, with the tables and forwarded messages in it, unless it is talk: it has the mark of talk (`is_talk`), or mentions
-someone. A reply that mentions someone still rejects an action; if it begins like an accept, its author gets a hint. With
-several open questions the bot asks the author which one they mean, and keeps the text meanwhile. The bot answers
-`@clarify stale` in its channel, to the author alone, and a direct message in its conversation. A reply in a page's thread
-answers its question, and so does a direct message that is no command, while its author has exactly one open page.
+In a thread with one open question a reply is the answer, with the tables and forwarded messages in it, unless it is talk: it
+has the mark of talk (`is_talk`), or mentions someone. A reply that mentions someone still rejects an action; if it begins
+like an accept, its author gets a hint. With several open questions the bot asks the author which one they mean, and keeps the
+text meanwhile. The bot answers `@clarify stale` in its channel, to the author alone, and a direct message in its
+conversation. A reply in a page's thread answers its question, and so does a direct message that is no command, while its
+author has exactly one open page.
 """
 
 from __future__ import annotations

@@ -66,7 +66,6 @@ SEARCH_ACTION = "search.decisions"  # the box on the Home tab: its value is what
 LONGEST_SEARCH = 130  # characters of what is searched: the buttons that turn its pages carry it
 HOME_PRESS = "1|home"  # sealed, it says whose Home tab it is
 SEARCH_CALLBACK = "search.decisions"
-HOME_ACTIONS = re.compile(r"home\..+")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _ROUND = re.compile(r"[0-9]{1,9}")
 _SEALED = re.compile(r"2\|([0-9a-f]{16})\|(.*)", re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from bot.slack import backfill
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import World, scene
+from tests.kit.world import PATIENT, World, scene
 from tests.scenario.test_mentions_and_direct_messages import paged
 from tests.scenario.typist import direct
 from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
@@ -130,8 +131,9 @@ async def test_answer_to_a_page_that_was_written_while_the_bot_was_down_counts(
 
 
 async def test_missed_direct_message_of_before_the_page_answers_nothing(tmp_path: Path) -> None:
-    clock = LeapClock()
-    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+    """Slack delivers it again when the bot is back."""
+    clock, options = LeapClock(), replace(PATIENT, retry_delays=(1.0,) * 120)
+    async with scene(tmp_path, options, clock) as stage, stage.bot():
         first = await paged(stage, 1)
         await stage.workspace.click(FOLAKE, AGENTS, stage.cards()[0].ts, label="Yes")
         await stage.reply("rpl_1")

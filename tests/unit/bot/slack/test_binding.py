@@ -92,3 +92,22 @@ def test_modal_that_was_opened_by_a_control_without_a_seal_says_nothing() -> Non
         opened = {"press": press, "channel": SPOT[0], "thread": None, "user": "U1"}
         sent = submission_of({"view": {"private_metadata": json.dumps(opened)}}, ADE)
         assert (sent.value, sent.control.installation) == found
+
+
+@pytest.mark.parametrize(
+    ("installation", "opened_by", "why"),
+    [
+        (OURS, "U1", None),
+        (OURS, "U2", phrases.NOT_YOUR_WINDOW),
+        (OURS, "", phrases.NOT_YOUR_WINDOW),
+        ("f" * 16, "U1", phrases.ANOTHERS),
+    ],
+)
+def test_p6_modal_counts_only_for_the_person_that_it_was_opened_for(
+    installation: str, opened_by: str, why: str | None
+) -> None:
+    press = seal(installation, Press("answer", "CLR-42-001", 1).pack())
+    opened = json.dumps({"press": press, "channel": SPOT[0], "thread": None, "user": opened_by})
+    sent = submission_of({"view": {"private_metadata": opened}}, ADE)
+    refused = origin_check(None, []).modal_refusal(sent)
+    assert (refused and refused.text) == why
