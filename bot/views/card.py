@@ -54,7 +54,7 @@ from bot.views.blockkit import (
     sections,
 )
 from bot.views.codec import SELECT_ACTION, Press
-from bot.views.fields import form_words
+from bot.views.fields import form_words, numbered_options
 from bot.views.locale import directed
 from bot.views.markdown import Quote, fit
 from bot.views.verify import verify_button
@@ -449,12 +449,6 @@ def uses_buttons(shown: ShownRound) -> bool:
     )
 
 
-def options(shown: ShownRound, room: int = MENU_OPTIONS * OPTION) -> list[str]:
-    """Returns the choices' labels as options: numbered, at most 75 characters, or fewer to fit into `room`."""
-    width = min(OPTION, max(_LEAST_OPTION, room // max(1, len(shown.labels))))
-    return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(shown.labels, 1)]
-
-
 def view_full(record: Clarification, number: int) -> Button:
     return button(Press("view", record.id, number, "1"), VIEW_FULL, f"{VIEW_FULL}: {record.id}")
 
@@ -562,7 +556,9 @@ def _selects(shown: ShownRound, room: int) -> tuple[Select, ...]:
     if not shown.labels or shown.asked.multi_select or not _has_control(shown):
         return ()
     values = [Press("choice", shown.record.id, shown.number, str(n)).pack() for n in range(len(shown.labels))]
-    return (Select(CHOOSE, SELECT_ACTION, tuple(zip(options(shown, min(MENU, room)), values, strict=True))),)
+    width = min(OPTION, max(_LEAST_OPTION, min(MENU, room) // len(shown.labels)))
+    offered = zip(numbered_options(shown.labels, width), values, strict=True)
+    return (Select(CHOOSE, SELECT_ACTION, tuple(offered)),)
 
 
 def _clipped_choices(shown: ShownRound, room: int) -> str:

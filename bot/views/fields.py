@@ -6,7 +6,7 @@ URI) is checked on submission. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -64,7 +64,7 @@ def hides(form: Form, inputs: tuple[Input, ...]) -> bool:
             shown.label != inert.named(field.title)
             or inert.size(_hint(field)) > _HINT
             or any(each.description for each in field.options)
-            or any(inert.size(label) > OPTION for label in labels)
+            or not all(map(fits_option, labels))
             or (labels and not shown.options)
         ):
             return True
@@ -171,20 +171,34 @@ def _typing(made: Input, field: FormField) -> Input:
 def choosing(made: Input, field: FormField) -> Input:
     """Returns `made` with a field's choices, its default chosen."""
     several, few = field.type == "choices", len(field.options) <= _FEW
-    labels = [inert.named(each.label) for each in field.options]
-    distinct = len({label.casefold() for label in labels}) == len(labels)
-    if not distinct or any(inert.size(label) > OPTION for label in labels):
-        labels = [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(labels, 1)]
     held = () if field.default is None else field.default if several else (field.default,)
     initial = positions(field, held)
     element = "checkboxes" if several and few else "multi_static_select" if several else ""
     return replace(
         made,
         element=element or ("radio_buttons" if few else "static_select"),
-        options=tuple((label, str(n)) for n, label in enumerate(labels)),
+        options=options_of([inert.named(each.label) for each in field.options]),
         chosen_most=int(field.most or 0) if element == "multi_static_select" else 0,
         initial=initial,
     )
+
+
+def options_of(labels: Sequence[str], *others: str) -> tuple[tuple[str, str], ...]:
+    """Returns the labels as options, whose values are their positions: as they are if all fit and differ, also from the `others`
+    in the list; else numbered.
+    """
+    every = [*labels, *others]
+    are_clear = len({label.casefold() for label in every}) == len(every) and all(map(fits_option, labels))
+    return tuple((text, str(n)) for n, text in enumerate(labels if are_clear else numbered_options(labels)))
+
+
+def numbered_options(labels: Sequence[str], width: int = OPTION) -> list[str]:
+    """Returns the labels as options, numbered and clipped."""
+    return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(labels, 1)]
+
+
+def fits_option(label: str) -> bool:
+    return inert.size(label) <= OPTION
 
 
 def positions(field: FormField, values: Iterable[Any]) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from bot.views.arguments import (
 )
 from bot.views.blockkit import (
     FILL_IN,
-    OPTION,
     SECTION,
     TITLE,
     TYPE_A_NUMBER,
@@ -51,7 +50,6 @@ from bot.views.card import (
     CANCEL,
     CHOICES,
     MENU_OPTIONS,
-    options,
     plain_text,
 )
 from bot.views.codec import (
@@ -64,7 +62,7 @@ from bot.views.codec import (
     PagePress,
     Press,
 )
-from bot.views.fields import form_inputs, form_words, hides, read_fields
+from bot.views.fields import fits_option, form_inputs, form_words, hides, options_of, read_fields
 from bot.views.locale import directed
 from bot.views.markdown import Quote
 from bot.views.numerals import in_words
@@ -167,7 +165,7 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(editable(shown.current).values())
     every = _consent_parts(shown, wanted) if wanted else Quote(words(shown.question)).parts
-    if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
+    if _types_choices(asked) or shown.described or not all(map(fits_option, shown.labels)):
         every += Quote(shown.numbered, CHOICES, is_data=True).parts
     if form and hides(form, inputs):
         every += Quote(form_words(form), _FIELDS, is_data=True).parts
@@ -637,7 +635,7 @@ def _input(shown: ShownRound, block: str, locale: str, *, several: bool) -> Inpu
     elif _types_choices(shown.asked):
         element, hint = "plain_text_input", answers.hint_to_choose(shown.asked)
     else:
-        element, offered = _choice_element(shown, several=several), _choice_options(shown)
+        element, offered = _choice_element(shown, several=several), options_of(shown.labels, _NONE)
     if block == CHOICES_BLOCK and shown.asked.multi_select:
         label = "Your choices"
     if several and element in ("radio_buttons", "static_select"):
@@ -660,16 +658,7 @@ def _up_to(shown: ShownRound, locale: str) -> str:
 
 def _choice_element(shown: ShownRound, *, several: bool) -> str:
     labels = shown.labels
-    few = len(labels) <= (9 if several else 10) and all(inert.size(label) <= OPTION for label in labels)
+    few = len(labels) <= (9 if several else 10) and all(map(fits_option, labels))
     if shown.asked.multi_select:
         return "checkboxes" if few else "multi_static_select"
     return "radio_buttons" if few else "static_select"
-
-
-def _choice_options(shown: ShownRound) -> tuple[tuple[str, str], ...]:
-    """Returns the labels if all fit and differ, else numbered ones."""
-    labels = shown.labels
-    short = all(inert.size(label) <= OPTION for label in labels)
-    distinct = len({label.casefold() for label in (*labels, _NONE)}) > len(labels)
-    texts = labels if short and distinct else options(shown)
-    return tuple((text, str(n)) for n, text in enumerate(texts))

@@ -100,7 +100,7 @@ class Quote:
 
     @property
     def parts(self) -> tuple[Rich, ...]:
-        """It as parts of a message; none if it is blank."""
+        """The parts of a message that show it; none if it is blank."""
         if not self.text:
             return ()
         elements, words, is_line = self._as_data() if self.is_data else self._as_markdown()
@@ -118,11 +118,11 @@ class Quote:
 
     @property
     def aloud(self) -> str:
-        """It where only text fits, so that it cannot be taken for the bot's."""
+        """What is read where only text fits. It cannot be taken for the bot's own words."""
         return "".join(part.aloud for part in self.parts)
 
     def shortened(self, whole: str) -> Quote:
-        """Returns this with the beginning, and maybe the end, of its label and text."""
+        """Returns this with `whole`, an excerpt of its label and text, in their place."""
         text = whole.removeprefix(self.label)
         return replace(self, text=text, label=self.label if text != whole else "")
 
@@ -131,7 +131,7 @@ class Quote:
         return [Lines((Run(words or _EMPTY),))], words, False
 
     def _as_markdown(self) -> tuple[list[RichElement], str, bool]:
-        """Returns its elements, the same without markup, and that a short one stands in quotation marks."""
+        """Returns its elements, their text without markup, and that a short text stands in quotation marks."""
         text, exact = self.text, self.exact
         if (gap := _GAP.search(text)) is not None:
             head = _elements(text[: gap.start()], exact, is_cut=True)

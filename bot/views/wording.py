@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from bot.views import inert
@@ -24,10 +24,12 @@ from core.clarification import (
     NOT_GIVEN,
     UNKNOWN,
     US,
+    Approval,
     Choice,
     Clarification,
     Confirmation,
     Decision,
+    Edit,
     Entry,
     EntryType,
     OfRound,
@@ -290,18 +292,14 @@ class ShownRound(OfRound):
         """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
         if not self.is_current:
             return f"Closed: asked again in round {self.number + 1}"
-        asked, reason = self.asked, self.current.closed
+        reason = self.current.closed
         last = _last(self.record, "resolution", self.record.round)
         if reason == "expired":
             said = expired_words(self.wanted) if self.wanted else ""
-            return (
-                said or f"Expired. The agent {fallback_words(asked, lambda text: inert.quoted(text, limit))}"
-            )
-        if (
-            reason == "withdrawn"
-            and last
-            and (why := last.body.removeprefix("Abandoned: withdrawn.").strip())
-        ):
+            quoted = partial(inert.quoted, limit=limit)
+            return said or f"Expired. The agent {fallback_words(self.asked, quoted)}"
+        why = last.body.removeprefix("Abandoned: withdrawn.").strip() if last else ""
+        if reason == "withdrawn" and why:
             return f"Withdrawn: {inert.quoted(why, limit)}"
         if reason in _CLOSED_WORDS:
             return _CLOSED_WORDS[reason]
@@ -443,9 +441,9 @@ class ShownRound(OfRound):
             return ""
         last = edits[-1]
         number = f" (version {len(edits) + 1})" if len(edits) > 1 else ""
-        lapsed = ", ".join(_accepter(each.user, each.decided_by, None) for each in last.lapsed)
+        lapsed = ", ".join(_accepter(each) for each in last.lapsed)
         since = f"; the approval of {lapsed} no longer counts" if lapsed else ""
-        return f"Arguments edited by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
+        return f"Arguments edited by {_accepter(last)}{number}{since}:"
 
     @property
     def accepted_before(self) -> str:
@@ -455,7 +453,7 @@ class ShownRound(OfRound):
         said = [
             each for each in self.consent.approvals or () if each.rationale or not self.current.is_consent
         ]
-        by = ", ".join(_accepter(each.user, each.decided_by, each.rationale) for each in said)
+        by = ", ".join(_accepter(each, each.rationale) for each in said)
         return f"{'Comments' if self.current.is_consent else 'Earlier approvals'}: {by}" if by else ""
 
     @property
@@ -472,7 +470,7 @@ class ShownRound(OfRound):
     def _approvals_words(self) -> str:
         if self.asked.needed == 1:
             return ""
-        by = [_accepter(each.user, each.decided_by, each.rationale) for each in self.consent.approvals or ()]
+        by = [_accepter(each, each.rationale) for each in self.consent.approvals or ()]
         if not by:
             return f"Needs {self.asked.needed} approvals (0 of {self.asked.needed})."
         approved = f"Approved by {', '.join(by)} ({len(by)} of {self.asked.needed}). {self.more_approvals}"
@@ -510,7 +508,7 @@ class ShownRound(OfRound):
         gone = [each for each in self.consent.lapsed or () if each.user not in again]
         if not gone:
             return ""
-        by = listed(list(dict.fromkeys(_accepter(each.user, each.decided_by, None) for each in gone)))
+        by = listed(list(dict.fromkeys(_accepter(each) for each in gone)))
         many = (
             "The approval of {} no longer counts" if len(gone) == 1 else "The approvals of {} no longer count"
         )
@@ -585,7 +583,7 @@ def reminder_words(sent_at: datetime | None) -> tuple[Words, ...]:
 
 def decided_words(decided: Decided, limit: int = DECIDED) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
-    by = [_decider(each) or inert.escape(_named(each)) for each in decided.by]
+    by = [_who(each.name, each.user) for each in decided.by]
     return _decided(decided, by, dated(inert.quoted_escaped(plain(decided.answer), limit), decided))
 
 
@@ -598,15 +596,16 @@ def dated(answer: str, decided: Decided) -> str:
 
 def decided_plainly(decided: Decided, limit: int = DECIDED) -> str:
     """Returns the same as plain text, with names in place of mentions."""
-    return _decided(decided, list(map(_named, decided.by)), inert.quoted(decided.answer, limit))
+    return _decided(decided, [_named(each.name) for each in decided.by], inert.quoted(decided.answer, limit))
 
 
-def _decider(who: DecidedBy) -> str:
-    return inert.mention(who.user) if inert.is_user(who.user) else ""
+def _who(name: str, user: str | None) -> str:
+    """Returns a mention of a Slack user, or a name: live, escaped."""
+    return inert.mention(user) if inert.is_user(user) else inert.escape(_named(name))
 
 
-def _named(who: DecidedBy) -> str:
-    return inert.as_value(who.name, _WHO) or inert.BLANK
+def _named(name: str) -> str:
+    return inert.as_value(name, _WHO) or inert.BLANK
 
 
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
@@ -733,8 +732,9 @@ def whole_words(wanted: Confirmation, arguments: Mapping[str, Any]) -> list[str]
     return [part for part in said if part]
 
 
-def _accepter(user: str | None, decided_by: str, why: str | None) -> str:
-    who = inert.mention(user) if inert.is_user(user) else inert.escape(_named(DecidedBy(decided_by, None)))
+def _accepter(by: Approval | Edit, why: str | None = None) -> str:
+    """Returns who approved or edited, and why."""
+    who = _who(by.decided_by, by.user)
     return f"{who} ({inert.quoted_escaped(why, 200)})" if why else who
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from core.aaep import Event, parse_event
 from core.clarification import KINDS, Answer, Ask, Clarification, CloseReason, Decider
+from core.questions import NewQuestion
+from core.questions import ask_of as direct_ask
 from core.transitions import abandoned, amended, answered, opened, reply_settled
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -86,6 +88,13 @@ def ask_of(raw: dict[str, Any], topic: str | None = None) -> Ask:
     assert event.question is not None
     expires = None if event.timeout_seconds is None else NOW + timedelta(seconds=event.timeout_seconds)
     return replace(event.question.under(producer="p", received_at=NOW, expires_at=expires), topic=topic)
+
+
+def direct(**fields: Any) -> Clarification:
+    """What an agent asked directly."""
+    question = NewQuestion.model_validate(fields)
+    ask = direct_ask(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
+    return opened(42, 1, ask, NOW, SLA)
 
 
 def record_of(topic: str | None = None, issue: int = 42, **fields: Any) -> Clarification:

@@ -31,11 +31,9 @@ from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
 from core.lists import PastDecision, page_of
-from core.questions import NewQuestion, ask_of
-from core.transitions import opened
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
-from tests.unit.bot.strategies import NOW, SLA
+from tests.unit.bot.strategies import NOW
 
 
 def judged(draft: Draft) -> Message:
@@ -100,13 +98,6 @@ def event(kind: str, **fields: Any) -> Event:
         **fields,
     }
     return parse_event(raw, NOW)
-
-
-def direct(**fields: Any) -> Clarification:
-    """What an agent asked directly."""
-    question = NewQuestion.model_validate(fields)
-    ask = ask_of(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
-    return opened(42, 1, ask, NOW, SLA)
 
 
 def told_why(record: Clarification, words: str) -> Clarification:

@@ -31,8 +31,8 @@ from core.clarification import Clarification, Edit, Round, round_with
 from core.transitions import amended
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, words
-from tests.unit.bot.views.kit import about, content, direct
+from tests.unit.bot.strategies import NOW, direct, words
+from tests.unit.bot.views.kit import about, content
 from workspace.controls import encode, initial
 
 SIMPLE = st.one_of(

@@ -24,8 +24,8 @@ from core.schemas import SCHEMA_LIMIT
 from core.transitions import answered, escalated
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
-from tests.unit.bot.strategies import HOSTILE, NOW
-from tests.unit.bot.views.kit import about, content, direct, judged
+from tests.unit.bot.strategies import HOSTILE, NOW, direct
+from tests.unit.bot.views.kit import about, content, judged
 from workspace.controls import state_values
 
 Json = dict[str, Any]

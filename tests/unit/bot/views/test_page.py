@@ -56,16 +56,6 @@ def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: l
     assert labels(message.blocks) == controls
 
 
-def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
-    record = record_of().model_copy(update={"status": "abandoned"})
-    closed = amended(record, closed="session ended")
-    message = judged(
-        page_card(content(item(kind="escalated", clarification=record.id, record=closed, state="closed")))
-    )
-    assert labels(message.blocks) == []
-    assert "the agent's session ended" in message.text
-
-
 def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     message = judged(page_card(content(*(item(n) for n in range(1, 11)), count=199)))
     seen = shown(message.blocks)

@@ -29,8 +29,8 @@ from core.receipts import claims_of
 from core.transitions import amended, escalated
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_view, labels, numbered
-from tests.unit.bot.strategies import NOW, record_of
-from tests.unit.bot.views.kit import about, content, direct
+from tests.unit.bot.strategies import NOW, direct, record_of
+from tests.unit.bot.views.kit import about, content
 
 _MARKUP = "*_~`#>|:-.)[]•│·"
 _DIRECTION = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

@@ -26,11 +26,10 @@ from core.names import is_bare
 from core.transitions import abandoned, amended, answered, escalated
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER
-from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.strategies import NOW, direct, record_of
 from tests.unit.bot.views.kit import (
     about,
     content,
-    direct,
     drafts_of,
     judged,
     notice_drafts,
