@@ -75,6 +75,7 @@ async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None
     assert "very-secret" not in done.out + done.err
 
 
+@pytest.mark.needs("apprise", "github", "ical", "pagerduty", "webhooks")
 def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     text = (Path(__file__).parents[4] / "clarify.example.toml").read_text()
     head, _, rest = text.partition("[slack]")
