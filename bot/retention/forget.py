@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+import structlog
+
 from bot import integrations, mailing
 from bot.decisions import log
 from bot.delivery import erasing, memory, messages, replies
@@ -28,6 +30,7 @@ from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, NotFound
 from core.records import Raw, Subject, forgotten, is_unsettled, parse
 
+_log = structlog.get_logger("clarify.integrations")
 _T = TypeVar("_T")
 Pair = tuple[str, str]
 # In one transaction, for which a bot on SQLite waits: about 15 ms.
@@ -326,6 +329,11 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 def _elsewhere(tx: Tx, subject: Subject) -> Mapping[str, Sequence[str]]:
     """Asks the integrations, also those that are no longer configured."""
-    asked = {each.name: each.keeps for each in integrations.installed()}
-    found = {name: tuple(keeps(tx, subject)) for name, keeps in asked.items() if keeps is not None}
+    found = dict[str, Sequence[str]]()
+    for each in integrations.installed():
+        try:
+            found[each.name] = () if each.keeps is None else tuple(each.keeps(tx, subject))
+        except Exception:  # noqa: BLE001 - others wrote it
+            _log.exception("an integration does not say what others keep", integration=each.name)
+            found[each.name] = ("places that the log tells of",)
     return {name: places for name, places in found.items() if places}

@@ -553,6 +553,7 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
 
 
 @pytest.mark.ci
+@pytest.mark.needs("ledgerfiles")
 async def test_ledger_files_in_a_shared_folder_follow_what_any_bot_takes(
     stage: World, replicas: Replicas
 ) -> None:

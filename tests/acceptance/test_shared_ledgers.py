@@ -37,7 +37,10 @@ HELD = 2.2  # seconds that a live holder keeps the lock
 WAITS = 60.0  # how long a process may take on a machine that does much else
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.files("ledger files are shared with other implementations")
+pytestmark = [
+    pytest.mark.needs("ledgerfiles"),
+    pytest.mark.files("ledger files are shared with other implementations"),
+]
 
 
 class Party:

@@ -27,6 +27,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("two processes share SQLite's file")
 async def test_shell_in_a_loop_beside_a_bot_under_load_loses_nothing_and_delays_no_click(
     stage: World,

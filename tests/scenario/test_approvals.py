@@ -507,6 +507,7 @@ async def test_shell_counts_for_one_and_never_towards_a_second(stage: World) -> 
         assert (await look(http, single, wait=30))["decided_by"].startswith("user:os/")
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("kind", ["entry", "fields", "taken"])
 async def test_other_writers_never_accept(stage: World, kind: str) -> None:
     def fields(record: dict[str, Any]) -> None:
@@ -533,6 +534,7 @@ async def test_other_writers_never_accept(stage: World, kind: str) -> None:
         assert (state["status"], state["decided_by"]) == ("answered", named(FOLAKE))
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_accept_that_another_writer_puts_beside_the_others_counts_for_nobody(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)

@@ -208,6 +208,7 @@ async def test_refusal_waits_for_no_ledger_and_is_written_once_it_can(tmp_path: 
         assert [(each["response"], each["times"]) for each in counted] == [("accept", 1), ("reject", 1)]
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_accept_that_another_program_wrote_is_no_approval(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http)

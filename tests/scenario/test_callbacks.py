@@ -623,6 +623,7 @@ async def test_status_counts_whatever_becomes_of_the_body(stage: World) -> None:
     assert took == 1
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
     stage: World, hook: Receiver
 ) -> None:
@@ -642,6 +643,7 @@ async def test_answer_that_another_program_wrote_is_not_posted_before_it_counts(
     assert [each.said["answer"]["decision"] for each in hook.got] == ["accept"]
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_record_that_names_another_questions_event_is_posted_nowhere(
     stage: World, hook: Receiver
 ) -> None:

@@ -282,6 +282,7 @@ async def consent_is_refused(stage: World, first: Message, named: str) -> None:
     assert sum("Not accepted" in each.text for each in stage.workspace.messages(AGENTS)) == 1
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("kind", FORGERIES)
 async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(stage: World, kind: str) -> None:
     change, named = FORGERIES[kind]
@@ -291,6 +292,7 @@ async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(sta
         await consent_is_refused(stage, first, named)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p5_nor_while_the_bot_is_down(stage: World) -> None:
     change, named = FORGERIES["a person"]
     async with stage.bot():
@@ -301,6 +303,7 @@ async def test_p5_nor_while_the_bot_is_down(stage: World) -> None:
         await consent_is_refused(stage, first, named)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p5_nor_reject(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage)

@@ -182,6 +182,7 @@ async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(
     assert "is missing, and no entry says that it was forgotten" in said.err
 
 
+@pytest.mark.needs("webhooks")
 async def test_checkpoint_is_posted_and_shows_a_cut_end_and_another_history(
     stage: World, tmp_path: Path
 ) -> None:

@@ -18,6 +18,9 @@ from tests.kit.world import said
 from tests.scenario.pagers import FIRST, SECOND, Night, asked_and_paged, night, pager, step
 from workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
 
+pytestmark = pytest.mark.needs("ical", "pagerduty", "apprise")
+
+
 SECRET = "secret-part-of-the-address"
 
 

@@ -130,6 +130,7 @@ def circle(stage: Night, agents: Sequence[str], issue: int) -> Json:
     return {"issueNumber": issue, "clarifications": records}
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p7_circle_of_three_in_the_ledger_of_another_implementation_is_answered_from_the_page(
     stage: Night,
 ) -> None:
@@ -278,6 +279,7 @@ async def test_record_that_cannot_be_read_is_paged_once_and_the_others_go_on(sta
     assert [each for each in pages(stage) if "cannot be read" in said(each)] == [page]
 
 
+@pytest.mark.needs("apprise")
 async def test_slack_out_of_reach_is_told_outside_once_and_its_return_too(
     stage: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ async def test_form_is_answered_with_json(stage: World, asker: Asker) -> None:
     assert (await asker.look(in_slack, wait=30))["answer"] == {"port": 81, "host": "a b"}
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_what_another_program_writes_fills_in_the_form_if_it_fits(stage: World, asker: Asker) -> None:
     schema = {"properties": ONE["properties"] | {"host": {"type": "string"}}, "required": ["port"]}
     asked = await asker.ask(question="Which port?", schema=schema)

@@ -181,6 +181,7 @@ async def test_channel_that_nothing_needs_is_nobody_s_concern(stage: World) -> N
         assert not told_of(stage, "C0RANDOM")
 
 
+@pytest.mark.needs("apprise")
 @pytest.mark.either_database
 async def test_app_that_was_removed_is_told_outside_at_once(tmp_path: Path) -> None:
     """Nobody hears of it in Slack."""

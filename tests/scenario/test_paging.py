@@ -77,6 +77,7 @@ async def test_reminder_of_a_question_that_ended_says_how(stage: Night) -> None:
         assert "still waiting" not in said(settled)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_down(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         await stage.ask(timeout_seconds=3600, **WORDS)
@@ -150,6 +151,7 @@ async def test_step_tells_whom_its_notify_names(stage: Night, notify: str, place
                 assert page.thread_ts == (card.ts if place == AGENTS else None)
 
 
+@pytest.mark.needs("apprise")
 async def test_pager_outside_slack_is_told_the_question_and_what_is_assumed(stage: Night) -> None:
     async with pager() as outside:
         stage.environ["PAGER_URL"] = outside.url
@@ -170,6 +172,7 @@ async def test_pager_outside_slack_is_told_the_question_and_what_is_assumed(stag
         assert len(outside.told) == 1
 
 
+@pytest.mark.needs("apprise")
 async def test_pager_that_refuses_is_passed_over_at_once(stage: Night) -> None:
     async with pager() as outside:
         outside.refuses = True
@@ -185,6 +188,7 @@ def hours_from_now(stage: Night, begin: int, end: int) -> str:
     return "-".join(f"{now + timedelta(hours=each):%H:%M}" for each in (begin, end))
 
 
+@pytest.mark.needs("apprise")
 async def test_step_outside_its_hours_is_passed_over_and_goes_when_they_begin(stage: Night) -> None:
     async with pager() as outside:
         stage.environ["PAGER_URL"] = outside.url
@@ -306,6 +310,7 @@ async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: 
         await stage.reply()
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night) -> None:
     """All four are escalated while the bot is down: it finds them together."""
     async with stage.bot(stage.config()):

@@ -204,6 +204,7 @@ async def test_what_another_process_did_is_shown_on_the_card(
         assert ("Answer…" in controls(shown)) is (change == "escalate")
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_resolved_by_another_implementation_says_who(stage: World) -> None:
     async with stage.bot(configured(stage)), elsewhere(stage) as other:
         await other.asks()
@@ -238,6 +239,7 @@ async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage
         assert "“engineer \ufffd” asks reviewer" in (await stage.card("Tabs or spaces?")).text
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_and_page_share_a_thread(
     stage: World,
 ) -> None:

@@ -421,6 +421,7 @@ async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Pa
         await stage.now_says(card, "the agent has resumed")
 
 
+@pytest.mark.needs("webhooks")
 @pytest.mark.either_database(in_ci=True)
 async def test_what_is_closed_after_nobody_picked_it_up_is_told_outside_too(tmp_path: Path) -> None:
     """By whichever of several bots: the one that leads had stopped following it."""

@@ -279,6 +279,7 @@ async def test_unreadable_key_delays_receipts_and_nothing_else(stage: World) -> 
         assert clarify.verify(state["receipt"], keys=await keys_of(http), arguments=MAIL["arguments"])
 
 
+@pytest.mark.needs("webhooks")
 async def test_webhooks_get_the_receipt_of_the_decision(stage: World) -> None:
     """Once it is signed, if the key could not be read."""
     (stage.folder / KEY_FILE).write_text("scrambled")
@@ -312,6 +313,7 @@ async def test_webhooks_get_the_receipt_of_the_decision(stage: World) -> None:
         assert len(hook.got) == 3 + 2 + 3, "nothing is told twice"
 
 
+@pytest.mark.needs("webhooks")
 async def test_webhooks_hear_of_all_that_was_decided_while_no_bot_ran(stage: World) -> None:
     """The shell has no key: the bot signs before it tells."""
     stage.environ |= {"HOOK_SECRET": "shared secret"}

@@ -34,6 +34,7 @@ from workspace.state import Message
 Json = dict[str, Any]
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
@@ -46,6 +47,7 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
     assert len(stage.producer.replies) == 1
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p5_program_that_names_a_person_answers_as_that_program(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
@@ -55,6 +57,7 @@ async def test_p5_program_that_names_a_person_answers_as_that_program(stage: Wor
         assert f"<@{ADE}>" not in said(shown)
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("reply_state", ["sending", "confirmed"])
 async def test_p5_program_that_writes_all_of_a_persons_answer_has_it_undone(
     stage: World, reply_state: str
@@ -69,6 +72,7 @@ async def test_p5_program_that_writes_all_of_a_persons_answer_has_it_undone(
         assert (reply["response"], reply["decided_by"].endswith(FOLAKE)) == ("do nothing", True)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
@@ -79,6 +83,7 @@ async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(
         await stage.now_says(card, "agent:architect")
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_question_open(
     stage: World,
 ) -> None:
@@ -109,6 +114,7 @@ async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_
         await stage.now_says(again, "Answered: “Yes”")
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: World) -> None:
     def escalated(record: Json) -> None:
         record["status"] = "escalated"
@@ -166,6 +172,7 @@ def strange_files(folder: Path) -> set[str]:
     return files | {"issue-88.json", "issue-89.json", "issue-90.json"}
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("strange files among the ledgers, and such as cannot be read, are set aside or ignored")
 async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: World) -> None:
     names = strange_files(stage.folder / "ledgers")
@@ -305,6 +312,7 @@ async def undone_and_told(stage: World, card: Message, before: Json) -> None:
 CHANGED = "CLR-100001-001 was changed by another program"
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("kind", CHANGED_QUESTIONS)
 async def test_p5_question_that_a_file_rewrites_stays_as_it_was_asked(stage: World, kind: str) -> None:
     async with stage.bot():
@@ -314,6 +322,7 @@ async def test_p5_question_that_a_file_rewrites_stays_as_it_was_asked(stage: Wor
         await undone_and_told(stage, card, before)
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("kind", ["words", "free text"])
 async def test_p5_nor_while_no_bot_runs(stage: World, kind: str) -> None:
     async with stage.bot():
@@ -325,6 +334,7 @@ async def test_p5_nor_while_no_bot_runs(stage: World, kind: str) -> None:
         await undone_and_told(stage, card, before)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: World) -> None:
     async with stage.bot():
         victim = await confirm(stage)
@@ -340,6 +350,7 @@ async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: W
     assert len(stage.producer.replies) == 1
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_question_goes_on_beside_programs_that_write_the_file_anew(stage: World) -> None:
     """Escalated, taken, asked further: it is as it was asked, and what others noted stays in the file."""
 
@@ -456,6 +467,7 @@ async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Worl
     assert "ledgers/issue-42.json" in found
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("who may read and write the files")
 @pytest.mark.parametrize("umask", [0o002, 0o077])
 async def test_ledgers_that_a_group_shares_are_shared_and_those_there_keep_their_mode(

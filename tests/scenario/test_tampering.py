@@ -212,6 +212,7 @@ async def test_p5_reply_that_was_changed_on_its_way_is_not_sent(stage: World) ->
     assert stage.producer.replies == []
 
 
+@pytest.mark.needs("github", "webhooks")
 async def test_nobody_outside_hears_of_what_was_changed(tmp_path: Path) -> None:
     clock = LeapClock(1)
     async with serving(clock.seconds) as github, receiving() as hook, scene(tmp_path, clock=clock) as stage:

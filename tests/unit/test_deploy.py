@@ -343,6 +343,7 @@ def expressions() -> dict[str, str]:
     return {rule["alert"]: rule["expr"] for rule in RULES} | panels | variables
 
 
+@pytest.mark.needs("webhooks")
 async def test_alerts_and_dashboard_ask_for_figures_and_labels_that_are_there(tmp_path: Path) -> None:
     there = await figures(tmp_path)
     for where, expression in expressions().items():

@@ -209,6 +209,7 @@ async def living(folder: Path) -> AsyncIterator[tuple[Night, Any]]:
             yield stage, bot
 
 
+@pytest.mark.needs("apprise", "webhooks")
 async def test_day_is_stored_shown_and_counted_as_ever(tmp_path: Path) -> None:
     async with living(tmp_path) as (stage, bot):
         await a_day(stage, bot)

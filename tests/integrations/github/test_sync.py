@@ -11,12 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.feed import Feed
+from bot.integrations.github import integration
 from bot.integrations.github.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.integrations.github.settings import GithubSettings
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.tx import Tx
 from core.clarification import Clarification
-from core.records import dump, forgotten, parse
+from core.records import Subject, dump, forgotten, parse
 from core.transitions import abandoned, escalated, resolved
 from tests.kit.clocks import START, ManualClock
 from tests.kit.fake_github import PREFIX, TOKEN, Fault, Github, serving
@@ -616,3 +618,16 @@ async def test_whose_token_is_refused_asks_seldom_and_goes_on_when_it_is_taken(w
     assert (world.clock.now() - started).total_seconds() > 10
     await world.quiet()
     assert all(len(world.github.bodies(number)) == 1 for number in range(43, 63))
+
+
+async def test_tells_where_comments_remain_of_what_is_forgotten(world: World) -> None:
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    said = integration.keeps
+    assert said is not None
+
+    def keeps(tx: Tx) -> list[list[str]]:
+        return [list(said(tx, Subject(frozenset({name})))) for name in ("CLR-42-001", "CLR-42-0011")]
+
+    assert await world.store.write(keeps) == [["acme/app#42"], []]

@@ -220,6 +220,7 @@ async def test_check_names_what_is_wrong_in_slack(
     assert await wrong(configure(toml)) == [expected]
 
 
+@pytest.mark.needs("apprise")
 @pytest.mark.parametrize("missing", [True, False])
 async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Configure, missing: bool) -> None:
     settings = configure(
@@ -432,6 +433,7 @@ def test_manifest_has_what_people_use() -> None:
     } <= lines
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize(
     ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 12 checks failed.")]
 )
@@ -591,6 +593,7 @@ async def test_check_of_an_org_wide_installation(configure: Configure, workspace
     assert "works: @clarify in Local workspace, all of its workspaces" in [finding.text for finding in found]
 
 
+@pytest.mark.needs("github")
 async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure, tmp_path: Path) -> None:
     async def repository(request: web.Request) -> web.Response:
         allowed = request.headers.get("Authorization") == "Bearer sesame"
@@ -749,6 +752,7 @@ async def of_feeds(configure: Configure, feed: Feed, more: str = "") -> list[Che
     return found
 
 
+@pytest.mark.needs("ical")
 async def test_check_says_who_is_on_call_now_and_next(
     configure: Configure, feed: Feed, workspace: Workspace
 ) -> None:
@@ -764,6 +768,7 @@ async def test_check_says_who_is_on_call_now_and_next(
     assert result.text.endswith(f" (Europe/Berlin): {ONCALL}")
 
 
+@pytest.mark.needs("ical")
 @pytest.mark.parametrize(
     ("shifts", "expected"),
     [
@@ -796,6 +801,7 @@ async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(
     assert bad[0].line == "clarify.toml:7"
 
 
+@pytest.mark.needs("ical")
 async def test_check_counts_and_lists_what_cannot_be_read_of_a_calendar(
     configure: Configure, feed: Feed
 ) -> None:
@@ -811,6 +817,7 @@ async def test_check_counts_and_lists_what_cannot_be_read_of_a_calendar(
     assert "the calendar cannot be read: it does not say who is on call now (“?Ann” of" in result.text
 
 
+@pytest.mark.needs("ical")
 async def test_check_tells_that_a_calendar_cannot_be_read(
     configure: Configure, feed: Feed, workspace: Workspace
 ) -> None:

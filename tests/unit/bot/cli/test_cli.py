@@ -66,6 +66,7 @@ async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.needs("apprise", "github", "ical", "pagerduty", "webhooks")
 def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     text = (Path(__file__).parents[4] / "clarify.example.toml").read_text()
     head, _, rest = text.partition("[slack]")

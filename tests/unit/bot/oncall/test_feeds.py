@@ -22,6 +22,9 @@ from workspace import Workspace
 from workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
 from workspace.state import User
 
+pytestmark = pytest.mark.needs("ical")
+
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
 

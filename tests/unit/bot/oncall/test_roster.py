@@ -259,6 +259,7 @@ async def led(policies: Policies, incident: Incident, step: int, holder: str | N
     return await policies.destinations(incident, step, holder, await policies.turn(incident))
 
 
+@pytest.mark.needs("apprise")
 @pytest.mark.parametrize(
     ("notify", "incident", "holder", "expected"),
     [
@@ -290,6 +291,7 @@ async def test_destinations_table(
     assert await led(found, incident, 0 if notify else -1, holder) == expected
 
 
+@pytest.mark.needs("apprise")
 @pytest.mark.parametrize(
     ("notify", "every", "expected"),
     [
@@ -342,6 +344,7 @@ def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Sh
     return Shift(START + begins * hour, START + ends * hour, level, "x@example.com", (), user)
 
 
+@pytest.mark.needs("ical")
 @pytest.mark.parametrize(
     ("more", "shifts", "expected"),
     [

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bot import integrations
 from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
@@ -120,8 +121,27 @@ async def fill(store: Store) -> None:
     ids = ({"id": "0", "clarification": "CLR-7-001"}, {"id": "1", "clarification": "CLR-7-0011"})
     await put(store, "outbox", *ids, **queued)
     await put(store, "pushed_replies", one | {"token": "t1"}, two | {"token": "t2"}, digest="d", body=SECRET)
-    comment = {"repo": "o/r", "issue": 7, "begun_at": 1.0, "comment": 5}
-    await put(store, "github_comments", entry="CLR-7-001 r1 question x", **comment)
+
+
+class Teams:
+    """An integration that told others of everything."""
+
+    name = "teams"
+
+    def keeps(self, tx: Tx, subject: Subject) -> Iterable[str]:
+        return ["#deploys"] if subject.is_in("CLR-7-001") else []
+
+
+class Broken(Teams):
+    name = "broken"
+
+    def keeps(self, tx: Tx, subject: Subject) -> Iterable[str]:
+        raise RuntimeError("a defect")
+
+
+@pytest.fixture(autouse=True)
+def _told_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integrations, "installed", lambda: [Teams(), Broken()])
 
 
 def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
@@ -179,7 +199,11 @@ async def test_names_are_left_and_no_words(
     store: Store, tmp_path: Path, subject: Subject, left: dict[str, list[Any]]
 ) -> None:
     traces = forget(tmp_path, subject)
-    assert (traces.in_flight, traces.waiting, traces.elsewhere) == (0, 0, {"github": ("o/r#7",)})
+    assert (traces.in_flight, traces.waiting, traces.elsewhere) == (
+        0,
+        0,
+        {"teams": ("#deploys",), "broken": ("places that the log tells of",)},
+    )
     assert {sql: await all_of(store, sql) for sql in left} == left
 
 
@@ -190,7 +214,7 @@ async def test_pages_that_went_outside_are_told_of_and_what_nobody_took_is_close
     assert forget(tmp_path, GONE) == Traces(
         pagers=frozenset({(1, "apprise", "PAGER"), (2, "apprise", "PAGER")}),
         untaken=1,
-        elsewhere={"github": ("o/r#7",)},
+        elsewhere={"teams": ("#deploys",), "broken": ("places that the log tells of",)},
     )
     words = await all_of(store, "select closed_at is null, title from incidents where id = 2")
     assert words == [(0, NOTHING_SAID)]

@@ -84,7 +84,6 @@ async def hang(store: Store, name: str, *, expires_at: float, intent_at: float |
     await put(store, "replies", clarification=name, token="t")
     question = {"token": name, "producer": "planner", "agent": "a", "session_id": "s", "digest": "d"}
     await put(store, "questions", question, clarification=name, created_at=OLD, expires_at=expires_at)
-    await put(store, "webhooks_unsigned", clarification=name, round=1, type="t", at=OLD)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -107,7 +106,7 @@ async def test_clarification_that_is_over_goes_with_all_that_hangs_on_it(store: 
         assert await sweep(store) == {"clarifications": 5}
     left = [f"CLR-1-{number:03d}" for number in range(1, 7)]
     assert await names(store, "clarifications", "id") == left
-    for table in ("messages", "replies", "questions", "webhooks_unsigned"):
+    for table in ("messages", "replies", "questions"):
         assert await names(store, table, "clarification") == left, table
     assert await sweep(store) == {"clarifications": 1}
 

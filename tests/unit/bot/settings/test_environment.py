@@ -8,6 +8,7 @@ from bot.settings.environment import os_identity
 from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
 
 
+@pytest.mark.needs("apprise", "github", "ical", "pagerduty", "webhooks")
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
@@ -61,6 +62,7 @@ def test_settings_take_a_heartbeat_for_the_web_only(url: str, fits: bool) -> Non
         assert "hush" not in line
 
 
+@pytest.mark.needs("apprise", "github", "ical", "pagerduty", "webhooks")
 def test_settings_say_nothing_of_a_pager_that_cannot_be_read(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +94,7 @@ def test_settings_api_url_ends_with_a_slash() -> None:
     assert parse(source, ENVIRON | {"SLACK_API_URL": url}).slack_api_url == url + "/"
 
 
+@pytest.mark.needs("apprise", "github", "ical", "pagerduty", "webhooks")
 def test_settings_show_no_secrets() -> None:
     settings = parse(FULL)
     for secret in ENVIRON.values():

@@ -11,6 +11,7 @@ from bot.settings.load import load_settings, load_shell_settings, prepare_folder
 from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse
 
 
+@pytest.mark.needs("apprise")
 def test_settings_of_the_whole_example(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text(FULL)
     settings = load_settings(tmp_path / "clarify.toml", ENVIRON)
@@ -41,6 +42,7 @@ def test_settings_of_the_smallest_file() -> None:
     assert settings.monitor.deadlock_order[0] == "product-manager"
 
 
+@pytest.mark.needs("apprise")
 def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
     file = tmp_path / "clarify.toml"
     file.write_text(FULL + "\n[responders.x]\nhttp = 'https://x.example'\ntoken_env = 'X_TOKEN'")
@@ -50,6 +52,7 @@ def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
     assert "s3cret" not in repr(settings)
 
 
+@pytest.mark.needs("apprise")
 def test_shell_settings_know_every_secret_so_that_no_command_sees_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +90,7 @@ def test_load_settings_of_an_unreadable_file(tmp_path: Path, content: bytes | No
         load_settings(file, {})
 
 
+@pytest.mark.needs("apprise")
 def test_prepare_folders_creates_them(tmp_path: Path) -> None:
     settings = parse(FULL + "\n[responders.x]\npeople = 'C1'", file=tmp_path / "deep" / "clarify.toml")
     prepare_folders(settings)
@@ -99,6 +103,7 @@ def test_prepare_folders_creates_them(tmp_path: Path) -> None:
 FOLDER = 'directory = ".agentx/state/clarifications"'
 
 
+@pytest.mark.needs("apprise")
 def test_ledgers_are_in_the_storage_without_a_folder(tmp_path: Path) -> None:
     settings = parse(FULL.replace(FOLDER, "directory = false"), file=tmp_path / "clarify.toml")
     prepare_folders(settings)
@@ -107,6 +112,7 @@ def test_ledgers_are_in_the_storage_without_a_folder(tmp_path: Path) -> None:
     assert not settings.state_folder.exists()
 
 
+@pytest.mark.needs("apprise")
 @pytest.mark.parametrize("value", ["true", "0", "7", "[]"])
 def test_folder_of_ledgers_is_a_path_or_false(tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -115,6 +121,7 @@ def test_folder_of_ledgers_is_a_path_or_false(tmp_path: Path, value: str) -> Non
     assert line.endswith("ledger.directory: expected a path, or false: no files")
 
 
+@pytest.mark.needs("apprise")
 def test_prepare_folders_names_what_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / ".agentx").write_text("a file")
     with pytest.raises(ConfigurationError) as caught:

@@ -23,6 +23,7 @@ def test_settings_durations(text: str, expected: timedelta) -> None:
     assert settings.ledger.archive_after == expected
 
 
+@pytest.mark.needs("github", "pagerduty", "webhooks")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_settings_let_tokens_go_unencrypted_to_loopback(host: str) -> None:
     producer = f'[[producers]]\nname = "a"\nurl = "http://{host}:8080/base"\ntoken_env = "PLANNER_TOKEN"'

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from bot.integrations import OURS
 from tests.unit.bot.settings.parsing import problems
 
 
@@ -117,6 +118,15 @@ from tests.unit.bot.settings.parsing import problems
     ],
 )  # fmt: skip
 def test_settings_name_what_is_wrong(source: str, expected: str) -> None:
+    keys = {
+        "github": "[github]",
+        "webhooks": "[[webhooks]]",
+        "ical": "ical_env",
+        "pagerduty": "pagerduty",
+        "apprise": "apprise:",
+    }
+    if gone := [name for name, key in keys.items() if key in source and name not in OURS]:
+        pytest.skip(f"of an integration that was deleted: {gone}")
     assert [line for line in problems(source) if expected in line], problems(source)
 
 

@@ -150,6 +150,8 @@ def test_tables_of_an_integration_have_its_name_and_are_its_own() -> None:
     }
     assert {"github", "ledgerfiles", "webhooks"} & set(OURS) <= found.keys()
     for name, tables in found.items():
+        for line in re.findall(r"^ *clarification .*", "".join(schemas()[name]), re.MULTILINE):
+            assert "references clarifications on delete cascade" in line
         assert {each for each in tables if each.partition("_")[0] != name} == set()
         users = [where for where, sql in statements().items() if tables & set(uses.findall(sql))]
         assert [each for each in users if f"/integrations/{name}/" not in each] == []
