@@ -456,6 +456,23 @@ async def test_incident_that_cannot_be_paged_stops_nobody(
         await stage.live("Agent 1 stopped", wants=["Take"])
 
 
+async def test_what_was_escalated_as_the_process_died_is_paged_by_the_next(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is escalated, and there is no incident yet: the feed tells of it again."""
+
+    async def nothing() -> None:
+        pass
+
+    async with stage.bot(stage.config()) as bot:
+        await stage.ask(timeout_seconds=36_000)
+        monkeypatch.setattr(bot.oncall.escalations, "work", nothing)
+        await bot.base.router.escalate(FIRST, "by hand")
+        await until(lambda: bot.feed.idle)
+    async with stage.bot(stage.config()):
+        await stage.live("Shall I go on?")
+
+
 @pytest.mark.parametrize("what", ["taken", "handed", "withdrawn"])
 async def test_what_became_of_a_question_as_the_process_died_counts_for_its_pages(
     stage: Night, monkeypatch: pytest.MonkeyPatch, what: str
