@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -30,8 +30,11 @@ from bot.storage.lease import Terms
 from bot.storage.store import Store
 from core.router import Router
 from tests.kit import world
+from tests.kit.clocks import LeapClock
 from tests.kit.databases import _running_server, bouncer, postgres_server  # noqa: F401 - fixtures of all tests
 from tests.kit.node import installed
+from tests.kit.served import reserved_port
+from tests.kit.world import World, scene
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -217,3 +220,18 @@ def _a_busy_machine_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does nothing for two seconds is no Slack that does not answer, and nobody who holds a ledger."""
     monkeypatch.setattr(access, "LOOK_UPS", PATIENT)
     monkeypatch.setattr(Router.__init__, "__defaults__", (PATIENT,))  # the ledger's lock
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Its clock runs as fast as `@pytest.mark.speed` says, for what takes seconds by the bot's clock."""
+    speed = request.node.get_closest_marker("speed")
+    async with scene(tmp_path, clock=LeapClock(*speed.args) if speed else None) as made:
+        yield made
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """See `reserved_port`."""
+    with reserved_port() as reserved:
+        yield reserved

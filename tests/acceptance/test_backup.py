@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,17 +27,11 @@ from bot.storage.opening import open_storage
 from core.escalation import NewIncident
 from tests.kit.clocks import ManualClock
 from tests.kit.lives import beside
-from tests.kit.world import World, controls, said, scene
+from tests.kit.world import World, controls, said
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 from workspace.seed import AGENTS, FOLAKE
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> None:

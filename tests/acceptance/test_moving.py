@@ -7,10 +7,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,18 +27,12 @@ from tests.kit.processes import clarify as begun
 from tests.kit.processes import ended
 from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, environment, said, scene, url_of
+from tests.kit.world import World, config, controls, environment, said, url_of
 from workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from workspace.state import Message
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 KINDS = ("SQLite", "PostgreSQL")
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

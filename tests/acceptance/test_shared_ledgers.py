@@ -25,7 +25,7 @@ from tests.acceptance.exchanges import ACCUSING
 from tests.acceptance.world import World as Outside
 from tests.acceptance.world import question
 from tests.kit.until import until
-from tests.kit.world import World, said, scene
+from tests.kit.world import World, said
 from tests.scenario.typist import of_issue
 from workspace.seed import AGENTS, FOLAKE
 from workspace.state import Message
@@ -106,12 +106,6 @@ class Shared:
         for party in self._parties:
             if party.process.returncode is None:
                 await party.killed()
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -7,24 +7,17 @@ import json
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.until import until
-from tests.kit.world import World, scene
+from tests.kit.world import World
 from workspace.seed import AGENTS, FOLAKE
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = 40
 LONGEST = 2.0  # seconds: then a person is told "busy, try again"
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.needs("ledgerfiles")

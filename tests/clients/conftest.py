@@ -4,31 +4,16 @@ import asyncio
 import json
 import os
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit import node
-from tests.kit.served import reserved_port
-from tests.kit.world import World, scene
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients/clarify.ts"
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """See `reserved_port`."""
-    with reserved_port() as reserved:
-        yield reserved
 
 
 class Program:

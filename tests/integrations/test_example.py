@@ -20,7 +20,7 @@ from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from tests.docs.snippets import example_files
 from tests.kit.receivers import Receiver, receiving
-from tests.kit.world import World, config, environment, scene, url_of
+from tests.kit.world import World, config, environment, url_of
 from tests.scenario.test_questions import Asker
 from workspace.seed import AGENTS, FOLAKE
 
@@ -57,12 +57,6 @@ def _installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
         integrations, "_theirs", integrations._theirs.__wrapped__
     )  # nothing of it outlives the test
     return folder
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.kit.clocks import LeapClock
+from tests.kit.lives import beside
 from tests.kit.world import World, scene
 from tests.scenario.other_parties import another_writes, answers, record_held
 from tests.scenario.test_approvals import MAIL, ask, asking, look, named, press, routed
 from tests.scenario.test_four_eyes import eyed
-from tests.scenario.test_receipts import run
 from tests.scenario.typist import command, words
 from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.either_database(in_ci=True)
 
 
 async def exported(stage: World, *words: str) -> list[Json]:
-    done = await run(stage, "export", *words)
+    done = await beside(stage, "export", *words)
     assert (done.code, done.err) == (0, ""), done
     return [json.loads(each) for each in done.out.splitlines()]
 
@@ -106,7 +106,7 @@ async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
         assert pages[-1]["event"] == "closed"
 
         await counted_in_digest(stage)
-        table = await run(stage, "export", "--csv", "-o", str(tmp_path / "audit.csv"))
+        table = await beside(stage, "export", "--csv", "-o", str(tmp_path / "audit.csv"))
         assert (table.code, table.out, table.err) == (0, "", "")
         text = (tmp_path / "audit.csv").read_text()
         rows = list(csv.DictReader(io.StringIO(text)))
@@ -129,7 +129,7 @@ async def test_what_was_forgotten_is_not_exported(stage: World) -> None:
         await press(stage, ADE, changed, "Accept")
         await look(http, asked, wait=30)
         assert "example.com" in json.dumps(await exported(stage))
-        assert (await run(stage, "forget", asked["id"], "--yes", "--abandon")).code == 0
+        assert (await beside(stage, "forget", asked["id"], "--yes", "--abandon")).code == 0
         lines = await exported(stage)
         text = json.dumps(lines)
         for gone in ("example.com", "newsletter", "me@", ADE, FOLAKE, ONCALL):
@@ -147,9 +147,9 @@ async def test_whoever_may_not_approve_is_on_record(stage: World) -> None:
         assert "not an answerer" in (await command(stage, f"answer {asked['id']} accept", ADE)).text
         await press(stage, ONCALL, card, "Accept")
         await stage.whisper(ONCALL, "the agent works for you")
-        done = await run(stage, "answer", asked["id"], "accept", "--yes")
+        done = await beside(stage, "answer", asked["id"], "accept", "--yes")
         assert done.code == 4
-        assert (await run(stage, "answer", asked["id"], "--as", "mallory", "accept", "--yes")).code == 4
+        assert (await beside(stage, "answer", asked["id"], "--as", "mallory", "accept", "--yes")).code == 4
         await stage.until(
             lambda: sum(each["times"] for each in stage.record()["aaep"].get("refusals", ())) == 9
         )
@@ -174,7 +174,7 @@ async def test_whoever_may_not_approve_is_on_record(stage: World) -> None:
             lines[0]["timestamp"] <= each["first"] <= each["timestamp"] <= of("answer", lines)[0]["timestamp"]
         )
     assert of("answer", lines)[0]["receipt"] == state["receipt"], "a refusal changes no receipt"
-    assert (await run(stage, "forget", asked["id"], "--yes")).code == 0
+    assert (await beside(stage, "forget", asked["id"], "--yes")).code == 0
     lines = await exported(stage)
     assert of("refusal", lines) == []
     assert ADE not in json.dumps(lines)

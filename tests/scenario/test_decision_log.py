@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,13 @@ import pytest
 
 from bot.decisions.chain import claims_in
 from tests.kit.databases import count_in
+from tests.kit.lives import beside
 from tests.kit.processes import Said
-from tests.kit.processes import command as shell
 from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config
 from tests.scenario.test_approvals import ask, asking, look, press
+from tests.scenario.test_receipts import approved
 from workspace.seed import ADE, FALLBACK, FOLAKE
 
 Json = dict[str, Any]
@@ -33,12 +33,8 @@ async def http(stage: World) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def run(stage: World, *words: str) -> Said:
-    return await shell(stage.file, *words, env=os.environ | stage.environ)
-
-
 async def lines_of(stage: World, *words: str) -> list[Json]:
-    said = await run(stage, "log", *words)
+    said = await beside(stage, "log", *words)
     assert said.code == 0, said
     return [json.loads(line) for line in said.out.splitlines()]
 
@@ -51,23 +47,17 @@ async def logged(stage: World, count: int) -> list[Json]:
     return found
 
 
-async def approved(stage: World, http: httpx.AsyncClient, action: str) -> Json:
-    asked, card = await ask(stage, http, action=action)
-    await press(stage, ADE, card, "Accept")
-    return await look(http, asked, wait=30)
-
-
 async def verified(stage: World, lines: list[Json], folder: Path, *words: str) -> Said:
     file = folder / "log.jsonl"
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return await run(stage, "verify", "--log", str(file), *words)
+    return await beside(stage, "verify", "--log", str(file), *words)
 
 
 @pytest.mark.either_database
 async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
     stage: World, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    first = await approved(stage, http, "Send the newsletter")
+    first = await approved(stage, http, action="Send the newsletter")
     asked, card = await ask(stage, http, action="Delete the archive")
     await press(stage, FOLAKE, card, "Reject")
     second = await look(http, asked, wait=30)
@@ -83,21 +73,21 @@ async def test_each_decision_is_in_the_chain_and_the_whole_is_verified(
     assert said.code == 0, said
     assert "entries 1 to 2, 2 decisions" in said.out
 
-    assert (await run(stage, "log", "--jwt", NAME)).out.strip() == first["receipt"]
-    assert (await run(stage, "log", "--jwt", f"{NAME}/1")).out.strip() == first["receipt"]
-    assert (await run(stage, "log", "--jwt", "CLR-100001-009")).code == 3
+    assert (await beside(stage, "log", "--jwt", NAME)).out.strip() == first["receipt"]
+    assert (await beside(stage, "log", "--jwt", f"{NAME}/1")).out.strip() == first["receipt"]
+    assert (await beside(stage, "log", "--jwt", "CLR-100001-009")).code == 3
     assert [line["seq"] for line in await lines_of(stage, "--by", FOLAKE)] == [2]
     assert [line["seq"] for line in await lines_of(stage, "--by", f"user:slack/T0LOCAL/{ADE}")] == [1]
     assert [line["seq"] for line in await lines_of(stage, NAME)] == [1]
     assert [line["seq"] for line in await lines_of(stage, "--since", "1h")] == [1, 2]
     assert "nothing shows whether entries after 2 were left out" in said.err
-    part = await run(stage, "log", "--by", FOLAKE)
+    part = await beside(stage, "log", "--by", FOLAKE)
     assert "This is a part of the log" in part.err
     said = await verified(stage, [json.loads(part.out)], tmp_path)
     assert (said.code, "begins with entry 2" in said.err) == (1, True), said
     assert await lines_of(stage, "--until", "2020-01-01") == []
     assert await lines_of(stage, "--agent", "nobody") == []
-    assert "expected a date" in (await run(stage, "log", "--since", "yesterday")).err
+    assert "expected a date" in (await beside(stage, "log", "--since", "yesterday")).err
 
 
 async def asked(stage: World, *tokens: str) -> None:
@@ -108,7 +98,7 @@ async def asked(stage: World, *tokens: str) -> None:
 async def answers(stage: World, *ids: str) -> None:
     """From the shell, which has no key: the bot signs that."""
     for each in ids:
-        said = await run(stage, "answer", each, "yes")
+        said = await beside(stage, "answer", each, "yes")
         assert said.code == 0, said
 
 
@@ -142,13 +132,13 @@ async def test_restored_log_is_that_of_the_backup_and_goes_on(stage: World, tmp_
         await answers(stage, first)
         await whole(stage, tmp_path, first)
     await answers(stage, second)
-    said = await run(stage, "backup", str(tmp_path / "copy"))
+    said = await beside(stage, "backup", str(tmp_path / "copy"))
     assert said.code == 0, said
     async with stage.bot():
         await answers(stage, third)
         await whole(stage, tmp_path, first, second, third)
 
-    said = await run(stage, "restore", "--replace", str(tmp_path / "copy"))
+    said = await beside(stage, "restore", "--replace", str(tmp_path / "copy"))
     assert said.code == 0, said
     await whole(stage, tmp_path, first)
     async with stage.bot():
@@ -161,10 +151,10 @@ async def test_restored_log_is_that_of_the_backup_and_goes_on(stage: World, tmp_
 async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(
     stage: World, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    await approved(stage, http, "Send the newsletter")
-    await approved(stage, http, "Send the invoice")
+    await approved(stage, http, action="Send the newsletter")
+    await approved(stage, http, action="Send the invoice")
     await logged(stage, 2)
-    said = await run(stage, "forget", NAME, "--yes")
+    said = await beside(stage, "forget", NAME, "--yes")
     assert "1 receipt deleted" in said.err, said
 
     lines = await lines_of(stage)
@@ -176,7 +166,7 @@ async def test_forgetting_removes_receipt_and_text_and_the_chain_still_holds(
     assert "2 decisions, 1 of them forgotten" in said.out
     assert stage.changed("update decision_texts set ts = ts where question = 'Send the newsletter'") == 0
     assert stage.changed("update decision_texts set ts = ts where question = 'Send the invoice'") == 1
-    assert "deleted" in (await run(stage, "log", "--jwt", NAME)).err
+    assert "deleted" in (await beside(stage, "log", "--jwt", NAME)).err
     said = await verified(stage, lines[:2], tmp_path)
     assert said.code == 1, said
     assert "is missing, and no entry says that it was forgotten" in said.err
@@ -193,7 +183,7 @@ async def test_checkpoint_is_posted_and_shows_a_cut_end_and_another_history(
         )
         stage.environ |= {"HOOK_SECRET": "shared secret"}
         async with asking(stage, config(stage.producer.url, more=more)) as http:
-            await approved(stage, http, "Send the newsletter")
+            await approved(stage, http, action="Send the newsletter")
             posted = await stage.until(
                 lambda: next(
                     (m for m in stage.workspace.messages(FALLBACK) if "Checkpoint of the log" in m.text), None

@@ -21,6 +21,7 @@ import pytest
 import clarify
 from core.clock import iso
 from tests.kit.clocks import StandingClock
+from tests.kit.lives import beside
 from tests.kit.receivers import Receiver, receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, scene, url_of
@@ -28,7 +29,7 @@ from tests.scenario.prompts import WORKFLOW
 from tests.scenario.test_approvals import MAIL, look, press
 from tests.scenario.test_callbacks import SECRET, table
 from tests.scenario.test_confirmations import confirm
-from tests.scenario.test_decision_log import logged, run
+from tests.scenario.test_decision_log import logged
 from tests.scenario.test_receipts import PEM
 from workspace.seed import ADE, AGENTS, FOLAKE
 from workspace.state import Message
@@ -211,7 +212,7 @@ async def told(story: Story, hook: Receiver) -> dict[str, Any]:
     found: dict[str, Any] = {
         "receipts": {jti: opened(each) for jti, each in receipts.items()},
         "log": [{"seq": each["seq"], "receipt": each["receipt"], **opened(each["entry"])} for each in log],
-        "export": [json.loads(each) for each in (await run(stage, "export")).out.splitlines()],
+        "export": [json.loads(each) for each in (await beside(stage, "export")).out.splitlines()],
         "webhooks": [each.said for each in hook.got],
         "callbacks": [
             {"Idempotency-Key": each.headers["Idempotency-Key"], "body": each.said} for each in called.got
@@ -223,7 +224,7 @@ async def told(story: Story, hook: Receiver) -> dict[str, Any]:
     written = {
         f"{name}.json": f"{json.dumps(each, indent=1, ensure_ascii=False)}\n" for name, each in found.items()
     }
-    written["export.csv"] = (await run(stage, "export", "--csv")).out
+    written["export.csv"] = (await beside(stage, "export", "--csv")).out
     return {name: names.named(text) for name, text in written.items()}
 
 

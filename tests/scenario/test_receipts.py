@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ import pytest
 import clarify
 from bot.errors import ConfigurationError
 from bot.signing import KEY_FILE
-from tests.kit.processes import Said
-from tests.kit.processes import command as shell
+from tests.kit.lives import beside
 from tests.kit.receivers import receiving
 from tests.kit.until import until
 from tests.kit.world import World, config, said, url_of
@@ -45,10 +43,6 @@ async def keys_of(http: httpx.AsyncClient) -> Json:
     assert "max-age" in found.headers["cache-control"]
     keys: Json = found.json()
     return keys
-
-
-async def run(stage: World, *words: str) -> Said:
-    return await shell(stage.file, *words, env=os.environ | stage.environ)
 
 
 async def approved(stage: World, http: httpx.AsyncClient, **fields: Any) -> Json:
@@ -97,9 +91,9 @@ async def test_approval_is_verified_by_another_library_in_every_door(
         assert (result.meta or {})["receipt"] == receipt
         assert (result.structured_content or {}).keys() & {"receipt", "asked"} == set()
     assert stage.record()["aaep"]["receipt"] == receipt
-    shown = json.loads((await run(stage, "show", NAME, "--json")).out)
+    shown = json.loads((await beside(stage, "show", NAME, "--json")).out)
     assert shown["receipt"] == receipt
-    exported = [json.loads(each) for each in (await run(stage, "export")).out.splitlines()]
+    exported = [json.loads(each) for each in (await beside(stage, "export")).out.splitlines()]
     assert [each["receipt"] for each in exported if each["type"] == "answer"] == [receipt]
 
     # The shell, with the keys of the configuration and of a file.
@@ -107,18 +101,18 @@ async def test_approval_is_verified_by_another_library_in_every_door(
     (tmp_path / "keys.json").write_text(json.dumps(keys))
     (tmp_path / "arguments.json").write_text(json.dumps(MAIL["arguments"]))
     (tmp_path / "others.json").write_text(json.dumps(MAIL["arguments"] | {"count": 1205}))
-    done = await run(stage, "verify", receipt)
+    done = await beside(stage, "verify", receipt)
     assert (done.code, done.out.split(" · ")[0]) == (
         0,
         f"Verified: {NAME}/1 “Send the newsletter” approved by {named(FOLAKE)} and {named(ADE)}",
     )
     offline = ("verify", str(tmp_path / "receipt"), "--jwks", str(tmp_path / "keys.json"))
     right = ("--arguments", str(tmp_path / "arguments.json"), "--audience", "local", "--max-age", "15m")
-    assert (await run(stage, *offline, *right)).code == 0
-    wrong = await run(stage, *offline, "--arguments", str(tmp_path / "others.json"))
+    assert (await beside(stage, *offline, *right)).code == 0
+    wrong = await beside(stage, *offline, "--arguments", str(tmp_path / "others.json"))
     assert (wrong.code, wrong.out) == (1, "")
     assert "other arguments were approved" in wrong.err
-    listed_keys = json.loads((await run(stage, "keys", "--json")).out)["keys"]
+    listed_keys = json.loads((await beside(stage, "keys", "--json")).out)["keys"]
     assert [(each["kid"], each["where"]) for each in listed_keys] == [
         (key["kid"], str(stage.folder / KEY_FILE))
     ]
@@ -211,7 +205,7 @@ async def test_answer_in_the_shell_is_signed_before_a_door_shows_it(
     stage: World, http: httpx.AsyncClient
 ) -> None:
     asked = (await http.post("/questions", json={"question": "Which one?"})).json()
-    assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+    assert (await beside(stage, "answer", asked["id"], "the second")).code == 0
     state = await look(http, asked, wait=30)
     found = clarify.verify(state["receipt"], keys=await keys_of(http))
     assert (found.problem, found.claims["answer"]) == (None, "the second")
@@ -263,7 +257,7 @@ async def test_receipt_stays_the_same_over_restarts_and_forgetting_removes_it(st
     async with asking(stage) as http:
         assert (await look(http, state))["receipt"] == state["receipt"]
         assert await keys_of(http) == keys
-    assert (await run(stage, "forget", NAME, "--yes")).code == 0
+    assert (await beside(stage, "forget", NAME, "--yes")).code == 0
     assert "receipt" not in stage.record()["aaep"]
 
 
@@ -304,7 +298,7 @@ async def test_webhooks_get_the_receipt_of_the_decision(stage: World) -> None:
                 [None, state["receipt"]],
             )
             asked = (await http.post("/questions", json={"question": "Which one?"})).json()
-            assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+            assert (await beside(stage, "answer", asked["id"], "the second")).code == 0
             state = await look(http, asked, wait=30)
             await until(lambda: len(sent("resolved")) == 3)
             assert (sent("answered")[2:], sent("resolved")[2:]) == ([state["receipt"]], [state["receipt"]])
@@ -322,7 +316,7 @@ async def test_webhooks_hear_of_all_that_was_decided_while_no_bot_ran(stage: Wor
         async with asking(stage, config(stage.producer.url, more=more)) as http:
             asked = (await http.post("/questions", json={"question": "Which one?"})).json()
             await until(lambda: hook.events == [f"requested {NAME}"])
-        assert (await run(stage, "answer", asked["id"], "the second")).code == 0
+        assert (await beside(stage, "answer", asked["id"], "the second")).code == 0
         async with asking(stage, config(stage.producer.url, more=more)) as http:
             state = await look(http, asked, wait=30)
             await until(lambda: len(hook.events) == 3)
@@ -376,7 +370,7 @@ async def test_large_integer_is_shown_returned_and_verified_digit_by_digit(
         assert bool(clarify.verify(state["receipt"], keys=keys, arguments=given)) == is_same
         (tmp_path / "arguments.json").write_text(json.dumps(given))
         file = str(tmp_path / "arguments.json")
-        assert (await run(stage, "verify", state["receipt"], "--arguments", file)).code == (
+        assert (await beside(stage, "verify", state["receipt"], "--arguments", file)).code == (
             0 if is_same else 1
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,7 @@ from bot.decisions.search import Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
 from core.lists import DecidedBy
-from tests.kit.processes import Said
-from tests.kit.processes import command as shell
+from tests.kit.lives import beside
 from tests.kit.world import World
 from tests.scenario.test_approvals import ask, asking, look, press
 from tests.scenario.typist import (
@@ -109,10 +107,6 @@ async def found(stage: World, text: str, user: str, wanted: list[str]) -> None:
     """Returns once `/clarify search` lists these, and no others."""
     while await search(stage, text, user) != wanted:
         pass
-
-
-async def run(stage: World, *words: str) -> Said:
-    return await shell(stage.file, *words, env=os.environ | stage.environ)
 
 
 @pytest.mark.either_database
@@ -312,7 +306,7 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
         assert await search(stage, "8080") == [port["id"]]
         assert await search(stage, asked["id"]) == [asked["id"]]
 
-        assert (await run(stage, "forget", asked["id"], "--yes")).code == 0
+        assert (await beside(stage, "forget", asked["id"], "--yes")).code == 0
         assert await search(stage, "newsletter") == [late["id"], port["id"], other["id"]]
 
 
@@ -320,7 +314,7 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
 async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_without_it(
     stage: World, table: Table
 ) -> None:
-    empty = await run(stage, "search", "anything")
+    empty = await beside(stage, "search", "anything")
     assert (empty.code, empty.out) == (0, "")
     async with stage.bot():
         here = table.put("Rotate the keys?", answer="Only\non staging", user=FOLAKE)
@@ -334,7 +328,7 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
             table.put(f"Filler {n}", at=stage.clock.now().timestamp() - 86_400 * 60)
 
         async def found(*words: str) -> list[str]:
-            said = await run(stage, "search", *words, "--json")
+            said = await beside(stage, "search", *words, "--json")
             assert said.code == 0, said
             return [each["id"] for each in json.loads(said.out)["decisions"]]
 
@@ -347,15 +341,15 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         assert await found("rotate", "since", "30m") == []
         assert len(await found("filler", "--limit", "0")) == 60
         assert len(await found("filler", "--since", "2020-01-01")) == 50
-    said = await run(stage, "search", "rotate")
+    said = await beside(stage, "search", "rotate")
     assert [line.split("\t")[0] for line in said.out.splitlines()] == [none, own, here]
     assert (
         said.out.splitlines()[2].split("\t")[1]
         == f"answered: “Only on staging” by user:slack/{TEAM}/{FOLAKE}"
     )
     assert "closed without an answer" in said.out
-    assert "the newest 50; --limit 0 shows all" in (await run(stage, "search", "filler")).err
-    (first, *_) = json.loads((await run(stage, "search", "keys", "--json")).out)["decisions"]
+    assert "the newest 50; --limit 0 shows all" in (await beside(stage, "search", "filler")).err
+    (first, *_) = json.loads((await beside(stage, "search", "keys", "--json")).out)["decisions"]
     assert first["decidedBy"] == [{"name": f"user:slack/{TEAM}/{FOLAKE}", "user": FOLAKE}]
     assert (first["outcome"], first["question"], first["channel"]) == ("answered", "Rotate the keys?", AGENTS)
     for typed, expected in (
@@ -364,7 +358,7 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         (("x", "--since", "yesterday"), "expected a date such as 2026-03-01, or a time span such as 30d"),
         (("x", "since", "1d", "--since", "2d"), "“since” is given twice"),
     ):
-        said = await run(stage, "search", *typed)
+        said = await beside(stage, "search", *typed)
         assert said.code == 2, said
         assert expected in said.err
 

@@ -12,10 +12,10 @@ import pytest
 
 from bot.app import Bot
 from tests.kit.databases import Server
+from tests.kit.lives import beside
 from tests.kit.world import said
 from tests.scenario.pagers import FIRST, Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import HOUR, Calendar, asked_again, calendar, mail, read
-from tests.scenario.test_receipts import run
 from workspace.seed import ADE, AGENTS, EVA, FOLAKE, ONCALL
 from workspace.state import Message
 
@@ -250,7 +250,7 @@ async def test_what_is_forgotten_is_erased_from_the_announcement(stage: Night) -
         await stage.press(card, "Yes", FOLAKE)
         await stage.until(lambda: stage.producer.replies)
         await bot.board.messages.in_flight.settled()
-        outcome = await run(stage, "forget", FIRST, "--yes", "--abandon")
+        outcome = await beside(stage, "forget", FIRST, "--yes", "--abandon")
         assert outcome.code == 0, outcome
         await stage.gone(begins)
 

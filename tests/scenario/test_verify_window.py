@@ -17,10 +17,11 @@ from bot.signing import KEY_FILE, jwk_of, read_key
 from core.ledgerformat import read_item
 from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
+from tests.kit.lives import beside
 from tests.kit.world import World, controls, scene
 from tests.scenario.other_parties import change_row
 from tests.scenario.test_approvals import MAIL, ask, asking, look, press
-from tests.scenario.test_receipts import keys_of, run
+from tests.scenario.test_receipts import keys_of
 from tests.unit.bot.judges import labels, shown
 from workspace.rules import check_view
 from workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
@@ -87,10 +88,10 @@ async def test_window_says_who_decided_which_arguments_when_and_by_which_key(
         ):
             assert part in said
     assert "*Place in the log*\nEntry 1 of 1" in await in_the_log(stage, after)
-    printed = await run(stage, *COMMAND.split(" | ", maxsplit=1)[0].split()[1:])
+    printed = await beside(stage, *COMMAND.split(" | ", maxsplit=1)[0].split()[1:])
     assert printed.out.strip() == state["receipt"]
-    assert (await run(stage, "verify", printed.out.strip())).code == 0
-    assert f"To verify its last decision: {COMMAND}" in (await run(stage, "verify", NAME)).err
+    assert (await beside(stage, "verify", printed.out.strip())).code == 0
+    assert f"To verify its last decision: {COMMAND}" in (await beside(stage, "verify", NAME)).err
     # Behind View full, for messages that are one line.
     await press(stage, FOLAKE, after, "View full")
     assert labels((await stage.modal(FOLAKE)).payload)[-1] == "Verify"
@@ -188,7 +189,7 @@ async def test_entry_that_something_else_wrote_is_no_place_in_the_log(
     """Whoever can write the database can write what they want into the log, but not sign it."""
     _, card = await decided(stage, http)
     assert "*Verified.*" in await in_the_log(stage, card)
-    (line,) = [json.loads(each) for each in (await run(stage, "log")).out.splitlines()]
+    (line,) = [json.loads(each) for each in (await beside(stage, "log")).out.splitlines()]
     claims, header = (
         jwt.decode(line["entry"], options={"verify_signature": False}),
         jwt.get_unverified_header(line["entry"]),
@@ -199,9 +200,9 @@ async def test_entry_that_something_else_wrote_is_no_place_in_the_log(
     assert said.startswith("*Not verified.*")
     assert "The log's entry for this decision isn't genuine" in said
     assert stage.changed("update decisions set entry = 'x', receipt = 'x'") == 1
-    printed = await run(stage, "log")
+    printed = await beside(stage, "log")
     assert (printed.code, json.loads(printed.out)["claims"]) == (0, None)
-    assert (await run(stage, "log", "--since", "1h")).out == ""
+    assert (await beside(stage, "log", "--since", "1h")).out == ""
 
 
 async def test_decision_that_was_signed_again_is_not_the_one_in_the_log(
@@ -247,7 +248,7 @@ async def test_receipt_that_was_removed_from_the_record_is_shown_from_the_log(
 async def test_forgotten_decision_is_not_called_tampered_with(stage: World, http: httpx.AsyncClient) -> None:
     _, card = await decided(stage, http, "Reject")
     await in_the_log(stage, card)
-    assert (await run(stage, "forget", NAME, "--yes")).code == 0
+    assert (await beside(stage, "forget", NAME, "--yes")).code == 0
     assert (await stage.workspace.click_as_seen(ADE, card, "Verify")).ok
     said = shown((await stage.modal(ADE)).payload["blocks"])
     assert "it was forgotten" in said
