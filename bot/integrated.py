@@ -26,17 +26,25 @@ _log = structlog.get_logger("clarify.integrations")
 _FIX = "update or remove it, or take its table out of the file"
 
 
-def _default_on(configuration: Configuration) -> Iterator[tuple[Integration, Any]]:
+def _default_on(
+    configuration: Configuration, broken: dict[str, str] | None = None
+) -> Iterator[tuple[Integration, Any]]:
     for name in integrations.DEFAULT_ON:
-        found: Integration = integrations.load(name)
-        settings = None if found.default_on is None else found.default_on(configuration)
+        try:
+            found: Integration = integrations.load(name)
+            settings = None if found.default_on is None else found.default_on(configuration)
+        except Exception as error:  # noqa: BLE001 - nothing else may fail with it
+            _log.exception("an integration cannot be loaded", integration=name)
+            if broken is not None:
+                broken[name] = f"cannot be loaded ({type(error).__name__}); see the log"
+            continue
         if settings is not None:
             yield found, settings
 
 
-def _in_use(settings: Settings) -> Iterator[tuple[Integration, Any]]:
-    """Yields the integrations that are on, with their settings."""
-    yield from _default_on(settings)
+def _in_use(settings: Settings, broken: dict[str, str] | None = None) -> Iterator[tuple[Integration, Any]]:
+    """Yields the integrations that are on, with their settings. Notes in `broken` why others cannot be loaded, by name."""
+    yield from _default_on(settings, broken)
     for name, table in settings.integrations.items():
         yield integrations.load(name), table
 
@@ -61,7 +69,7 @@ class Integrated:
             settings=base.settings, consumers=[], observers=[], broken=dict(base.settings.broken_integrations)
         )
         entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
-        for found, settings in _in_use(base.settings):
+        for found, settings in _in_use(base.settings, made.broken):
             host = Host(
                 name=found.name,
                 store=base.store,
@@ -129,9 +137,11 @@ class Integrated:
 
 async def check_integrations(settings: Settings) -> AsyncIterator[CheckResult]:
     """Runs the integrations' own checks."""
-    for name, why in settings.broken_integrations.items():
+    broken = dict(settings.broken_integrations)
+    in_use = list(_in_use(settings, broken))
+    for name, why in broken.items():
         yield wrong(name, why, _FIX)
-    for found, table in _in_use(settings):
+    for found, table in in_use:
         if found.check is None:
             continue
         try:

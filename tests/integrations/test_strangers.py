@@ -11,6 +11,7 @@ import pytest
 from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
+from bot.integrated import check_integrations
 from tests.kit.world import said
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
@@ -105,3 +106,22 @@ async def test_stranger_that_cannot_be_loaded_leaves_the_backup_to_be_paged(stag
 async def test_file_names_a_pager_that_is_not_installed(stage: Night) -> None:
     with pytest.raises(ConfigurationError, match=r"steps\[0\].notify\[0\]: expected .*apprise:VARIABLE"):
         stage._settings(stage.config(step("0m", "tower:BELL")))
+
+
+async def test_integration_that_is_on_by_default_and_cannot_be_loaded_stops_nothing_else(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = integrations.load
+
+    def broken(name: str) -> object:
+        if name in integrations.DEFAULT_ON:
+            raise RuntimeError("a defect")
+        return load(name)
+
+    monkeypatch.setattr(integrations, "load", broken)
+    text = stage.config(step("0m", "dm"), people=f'users = ["{FOLAKE}"]')
+    results = {each.subject: each async for each in check_integrations(stage._settings(text))}
+    assert not results["ledgerfiles"].ok
+    async with stage.bot(text) as bot:
+        assert "ledgerfiles" in bot.integrated.broken
+        await asked_and_paged(stage, FOLAKE)
