@@ -35,16 +35,24 @@ _SHORTEST_SLEEP, _LONGEST_SLEEP, _RETRY = 1.0, 600.0, 60.0
 _FIX = "update or remove it, or take its table out of the file"
 
 
-def _default_on(configuration: Configuration) -> Iterator[tuple[Integration, Any]]:
+def _default_on(
+    configuration: Configuration, broken: dict[str, str] | None = None
+) -> Iterator[tuple[Integration, Any]]:
     for found in _used(()):
-        settings = None if found.default_on is None else found.default_on(configuration)
+        try:
+            settings = None if found.default_on is None else found.default_on(configuration)
+        except Exception as error:  # noqa: BLE001 - nothing else may fail with it
+            _log.exception("an integration cannot be used", integration=found.name)
+            if broken is not None:
+                broken[found.name] = f"cannot be used ({type(error).__name__}); see the log"
+            continue
         if settings is not None:
             yield found, settings
 
 
-def _in_use(settings: Settings) -> Iterator[tuple[Integration, Any]]:
-    """Yields the integrations that are on, with their settings."""
-    yield from _default_on(settings)
+def _in_use(settings: Settings, broken: dict[str, str] | None = None) -> Iterator[tuple[Integration, Any]]:
+    """Yields the integrations that are on, with their settings. Notes in `broken` why others cannot be loaded, by name."""
+    yield from _default_on(settings, broken)
     for name, table in settings.integrations.items():
         yield integrations.load(name), table
 
@@ -67,7 +75,7 @@ class Integrated:
     def build(cls, base: Base, teller: Teller) -> Integrated:
         made = cls(settings=base.settings, consumers=[], mirrors=[], broken=_broken(base.settings))
         entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
-        for found, settings in _in_use(base.settings):
+        for found, settings in _in_use(base.settings, made.broken):
             host = Host(
                 name=found.name,
                 store=base.store,
@@ -240,9 +248,11 @@ async def keep(name: str, job: Job, clock: Clock, failed: Failed) -> None:
 
 async def check_integrations(settings: Settings) -> AsyncIterator[CheckResult]:
     """Runs the integrations' own checks."""
-    for name, why in _broken(settings).items():
+    broken = _broken(settings)
+    in_use = list(_in_use(settings, broken))
+    for name, why in broken.items():
         yield wrong(name, why, _FIX)
-    for found, table in _in_use(settings):
+    for found, table in in_use:
         if found.check is None:
             continue
         try:

@@ -161,7 +161,7 @@ class LedgerFiles:
         try:
             content = read_regular(path)
         except FileNotFoundError:
-            return self._archived(issue) or _empty(issue)
+            return self._archived(issue) or {"issueNumber": issue, "clarifications": []}
         except OSError as error:
             if is_odd(path):
                 raise LedgerUnreadable(issue, path, NOT_REGULAR, quarantine(path)) from error
@@ -271,10 +271,6 @@ def state_of(path: str | Path) -> State:
     return f"{found.st_mtime_ns}:{found.st_ino}"
 
 
-def _empty(issue: int) -> Raw:
-    return {"issueNumber": issue, "clarifications": []}
-
-
 class Archive:
     """The folder `archive/` in the ledger folder. Blocking. Hold the issue's lock to change files."""
 
@@ -289,14 +285,8 @@ class Archive:
 
     def files(self) -> Iterator[tuple[int, Path]]:
         """Every archived file with its issue; an issue has several if other programs started it anew."""
-        with self._readable():
-            yield from self.listing.ledgers()
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Guards listing it: a missing folder counts as empty, an unreadable one is logged."""
         try:
-            yield
+            yield from self.listing.ledgers()
         except FileNotFoundError:
             return
         except OSError as error:

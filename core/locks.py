@@ -60,16 +60,11 @@ class Locks:
     def __init__(self, directory: Path, mode: int = 0o600) -> None:
         self._directory = directory
         self._mode = mode
-        self._private = directory / PRIVATE
+        self.private = directory / PRIVATE  # our own, on the ledgers' file system
         self._held: set[HeldLock] = set()
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._refresher: threading.Thread | None = None
-
-    @property
-    def private(self) -> Path:
-        """Our private folder, on the ledgers' file system."""
-        return self._private
 
     @contextmanager
     def hold(self, issue: int, timeout: float) -> Iterator[HeldLock]:
@@ -85,7 +80,7 @@ class Locks:
     def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[HeldLock]:
         """Lock `{name}.json`, as `hold` does; `issue` is for errors."""
         deadline = time.monotonic() + timeout
-        private = f"{self._private}/{name}"
+        private = f"{self.private}/{name}"
         with _kernel_lock(private, issue, deadline, timeout):
             ours = f"{private}.marker"
             try:

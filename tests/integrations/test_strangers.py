@@ -186,3 +186,22 @@ async def test_one_of_ours_that_cannot_be_loaded_is_told_and_stops_nothing(
 async def test_file_names_a_pager_that_is_not_installed(stage: Night) -> None:
     with pytest.raises(ConfigurationError, match=r"steps\[0\].notify\[0\]: expected .*apprise:VARIABLE"):
         stage._settings(stage.config(step("0m", "tower:BELL")))
+
+
+async def test_integration_that_is_on_by_default_and_cannot_be_loaded_stops_nothing_else(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = integrations.load
+
+    def broken(name: str) -> object:
+        if name in integrations.DEFAULT_ON:
+            raise RuntimeError("a defect")
+        return load(name)
+
+    monkeypatch.setattr(integrations, "load", broken)
+    text = stage.config(step("0m", "dm"), people=f'users = ["{FOLAKE}"]')
+    results = {each.subject: each async for each in check_integrations(stage._settings(text))}
+    assert not results["ledgerfiles"].ok
+    async with stage.bot(text) as bot:
+        assert "ledgerfiles" in bot.integrated.broken
+        await asked_and_paged(stage, FOLAKE)

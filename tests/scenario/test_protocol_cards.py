@@ -228,6 +228,7 @@ def written(stage: World, **more: Any) -> None:
     stage.write_ledger(43, {"issueNumber": 43, "clarifications": [record | more]})
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: World) -> None:
     half = {"from": "engineer \ud83d", "topic": "\ud83d", "status": "escalated"}
     async with stage.bot(configured(stage)):
@@ -265,6 +266,7 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
     assert len(stage.cards()) == 2
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_foreign_question_that_nobody_answers_in_time_has_a_card_and_its_reminder(stage: World) -> None:
     written(stage, staleAfter="2026-01-05T09:00:00.000Z")
     async with stage.bot(configured(stage)):

@@ -73,17 +73,6 @@ async def test_p5_program_that_writes_all_of_a_persons_answer_has_it_undone(
 
 
 @pytest.mark.needs("ledgerfiles")
-async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await stage.in_step()
-    await another_writes(stage, answers("no"))
-    async with stage.bot():
-        assert (await stage.reply())["response"] is False
-        await stage.now_says(card, "agent:architect")
-
-
-@pytest.mark.needs("ledgerfiles")
 async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_question_open(
     stage: World,
 ) -> None:

@@ -19,6 +19,9 @@ from tests.scenario.test_feeds import HOUR, Calendar, asked_again, calendar, mai
 from workspace.seed import ADE, AGENTS, EVA, FOLAKE, ONCALL
 from workspace.state import Message
 
+pytestmark = pytest.mark.needs("ical")
+
+
 FIXED = f'users = ["{ONCALL}"]\nannounce = true\n'
 FEED = f'ical_env = "PLATFORM_ICAL"\nusers = ["{EVA}"]\nannounce = true\n'
 BEGINS, ENDS = "You are on call for", "You are no longer on call for"

@@ -19,7 +19,10 @@ from tests.scenario.test_decision_log import logged
 from tests.scenario.test_tampering import NAME, caller, decide, told
 from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
-pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
+pytestmark = [
+    pytest.mark.files("a database is lost with the ledgers in it"),
+    pytest.mark.needs("ledgerfiles"),
+]
 
 WAITING = "Started with a new database beside older ledger files"
 

@@ -72,16 +72,6 @@ async def test_file_has_what_was_decided_last_when_the_bot_stops(stage: World) -
     assert in_file(stage) == in_store(stage)
 
 
-async def test_answer_of_another_implementation_competes_like_any_other(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await in_step(stage)
-        await another_writes(stage, answers("yes"))
-        assert (await stage.reply())["decided_by"] == "agent:architect"
-        await stage.now_says(card, "agent:architect")
-        await in_step(stage)
-
-
 async def test_answer_that_came_second_is_told_and_the_file_is_set_right(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
