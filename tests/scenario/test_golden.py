@@ -228,6 +228,7 @@ async def told(story: Story, hook: Receiver) -> dict[str, Any]:
     return {name: names.named(text) for name, text in written.items()}
 
 
+@pytest.mark.needs("webhooks", "github")
 @pytest.mark.timeout(240)
 async def test_outsiders_get_of_a_story_what_they_always_got(tmp_path: Path) -> None:
     clock = StandingClock()
