@@ -365,7 +365,7 @@ async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
     try:
         second = await replicas.add(fresh=True, database=wire.url)
         await follows(second)
-        wire.blocked, wire.cut_at = True, b"from messages where final = 0"
+        wire.blocked, wire.cut_at = True, b"from messages left join clarifications"
         first.kill()
         await until(lambda: "cannot take over from the last leader" in second.words())
         wire.blocked = False
