@@ -34,9 +34,7 @@ from bot.intake.telling import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
-from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.people.access import Person
-from bot.posting import signature
 from bot.retention.local import Erased, LocalFiles
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
@@ -53,6 +51,8 @@ from bot.settings.model import (
     time_zone,
     url_host,
 )
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.show.posting import signature
 from bot.storage.changes import Position, RecordChange, following
 from bot.storage.outside import reading
 from bot.storage.store import Acting, Store, until_stored

@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from bot import home
+from bot.ask.inbox import Incoming
+from bot.ask.questions import has_callbacks
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
 from bot.decisions.log import DecisionLog
 from bot.decisions.proof import prove
-from bot.delivery.build import DeliveryParts, resume_when_back
-from bot.delivery.build import build as build_shown
-from bot.delivery.messages import put
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -44,12 +43,13 @@ from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
 from bot.oncall.outside import Heartbeat, SlackOutageAlert
-from bot.producers.inbox import Incoming
-from bot.producers.questions import has_callbacks
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.settings.model import Settings
+from bot.show.build import DeliveryParts, resume_when_back
+from bot.show.build import build as build_shown
+from bot.show.messages import put
 from bot.signing import Signing
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
@@ -73,7 +73,7 @@ from core.monitor import Monitor
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from bot.callbacks import Callbacks
+    from bot.show.callbacks import Callbacks
     from bot.web.server import HttpServer
 
 _log = structlog.get_logger("clarify")
@@ -673,7 +673,7 @@ class Bot:
 
 
 def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: IntakeParts) -> Callbacks:
-    from bot.callbacks import Callbacks
+    from bot.show.callbacks import Callbacks
 
     return Callbacks(
         settings=base.settings,

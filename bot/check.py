@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bot.ask.check import check_producers, check_redactions
 from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.integrated import check_integrations
@@ -20,7 +21,6 @@ from bot.oncall.feeds import check_feeds
 from bot.oncall.outside import check_pagers
 from bot.people.check import check_slack, slack_client
 from bot.people.directory import People
-from bot.producers.check import check_producers, check_redactions
 from bot.responders import check_commands
 from bot.settings.model import Settings
 from bot.signing import KeyPlace, jwk_of

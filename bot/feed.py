@@ -1,7 +1,7 @@
 """The feed: passes each change of a clarification to its consumers, in order, once.
 
 A consumer has two halves. `owes` stores what the consumer now owes, in the transaction that moves its cursor; an outbox
-(`bot.outbox`) sends that and retries. So a kill loses nothing and repeats nothing, and a start compares nothing: it continues at
+(`bot.show.outbox`) sends that and retries. So a kill loses nothing and repeats nothing, and a start compares nothing: it continues at
 the cursor. If `owes` fails for a change, that is stored and logged once, and the feed moves on.
 
 Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit in this process wakes it with the
@@ -10,7 +10,7 @@ with the next transaction.
 
 Consumers that gather changes for the same time share their transactions (`_Lane`); those of other times do not wait for them.
 
-The cards that records owe need no cursor: they are stored with them (`bot.delivery.messages`).
+The cards that records owe need no cursor: they are stored with them (`bot.show.messages`).
 
 What only keeps something in step with the records stores nothing of a change: an `Observer`. Its cursor stays before the first
 change that it has not finished, so after a kill it is told of that again.

@@ -16,8 +16,8 @@ import structlog
 from bot.http import HttpClient
 from bot.intake.entries import Entries
 from bot.intake.telling import Teller
-from bot.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.posting import Posted, post
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
+from bot.show.posting import Posted, post
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store
 from bot.storage.tx import Tx, batches

@@ -16,16 +16,16 @@ from typing import cast
 
 import structlog
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.duplicates import DuplicateCleanup
+from bot.ask.inbox import Inbox
+from bot.ask.producers import Producers
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
 from bot.intake.channels import Channels
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.people.directory import Fact, People
-from bot.producers.inbox import Inbox
-from bot.producers.producers import Producers
+from bot.show.delivery import Delivery
+from bot.show.duplicates import DuplicateCleanup
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import News, Tx
 from core.clock import Clock

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bot.delivery.messenger import Messenger
 from bot.intake.build import IntakeParts
 from bot.monitoring import Monitoring
+from bot.show.messenger import Messenger
 from bot.slack.app import SlackApp
 from bot.slack.backfill import CatchUp
 from bot.slack.unread import Unread

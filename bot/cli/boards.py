@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from bot.ask.inbox import seen_sessions
 from bot.cli.lists import each_record
 from bot.cli.records import when
 from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import seen_sessions
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table
 from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree

@@ -14,10 +14,10 @@ from bot.cli.lists import unreadable
 from bot.cli.output import replacing, to_json
 from bot.cli.running import Shell
 from bot.cli.trail import Beside, Line, csv_row, trail
-from bot.delivery.messages import reminders
 from bot.errors import StorageError
 from bot.oncall.pages import logged
 from bot.routing import Audiences
+from bot.show.messages import reminders
 from bot.storage.outside import Kept
 from core.clock import span_before
 from core.ledger import Ledger

@@ -278,8 +278,8 @@ async def _ledgers(
     Raises:
         StorageError: it cannot be opened.
     """
-    from bot.delivery.messages import owe_card  # noqa: PLC0415 - hooks ask over HTTP, and start fast
     from bot.routing import Audiences  # noqa: PLC0415 - as above
+    from bot.show.messages import owe_card  # noqa: PLC0415 - hooks ask over HTTP, and start fast
     from bot.signing import StoredKeys  # noqa: PLC0415 - as above
     from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - as above
     from bot.storage.opening import open_storage  # noqa: PLC0415 - as above

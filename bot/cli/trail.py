@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from bot.cli.output import to_json
-from bot.delivery.messages import Reminder
 from bot.oncall.incidents import moment
 from bot.oncall.pages import Logged
+from bot.show.messages import Reminder
 from bot.views import inert
 from core.answers import from_text
 from core.approvals import approved_by

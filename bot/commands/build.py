@@ -10,9 +10,9 @@ from bot.commands.grammar import Added
 from bot.commands.lists import Access, Lists, PastDecisions
 from bot.commands.slackhost import SlackHost
 from bot.decisions.search import DecisionSearch
-from bot.delivery.build import DeliveryParts
 from bot.intake.intake import Sessions
 from bot.oncall.build import OnCallBoard
+from bot.show.build import DeliveryParts
 from core.hub import Hub
 
 

@@ -18,11 +18,11 @@ from bot.commands import grammar
 from bot.commands.grammar import Added, Board, Change, Command, Help, Hint, List, OnCall, One, Other, Past
 from bot.commands.lists import Access, Lists, PastDecisions
 from bot.commands.slackhost import SlackHost
-from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people.access import Person, Refusal, in_time
 from bot.settings.model import Settings
+from bot.show.delivery import Delivery
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft

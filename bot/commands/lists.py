@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from bot.commands.grammar import Board, List, Past
 from bot.decisions.search import DecisionSearch
-from bot.delivery.messages import Permalinks
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
+from bot.show.messages import Permalinks
 from bot.slackapi import Place
 from bot.views.blockkit import Draft
 from bot.views.lists import (

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bot.commands.lists import Access
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, Messages
 from bot.errors import SlackError, SlackRefusedError
 from bot.intake.telling import content
 from bot.people.access import Person, in_time
 from bot.people.directory import People
 from bot.routing import Audience, audience_of
+from bot.show.delivery import Delivery
+from bot.show.messages import Fresh, Messages
 from bot.views.blockkit import Draft
 from bot.views.render import Renderer
 from core.clock import Clock

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bot.ask.inbox import Inbox, Incoming
+from bot.ask.producers import Producers
+from bot.ask.questions import Questions
 from bot.base import Base
-from bot.delivery.build import DeliveryParts
-from bot.delivery.replies import Replies
 from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import Notices
 from bot.intake.telling import Teller
 from bot.oncall.build import OnCallBoard
-from bot.producers.inbox import Inbox, Incoming
-from bot.producers.producers import Producers
-from bot.producers.questions import Questions
+from bot.show.build import DeliveryParts
+from bot.show.replies import Replies
 from bot.signing import Owing
 
 

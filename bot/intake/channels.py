@@ -18,13 +18,13 @@ from functools import partial
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.delivery import Delivery, word
-from bot.delivery.messenger import Messenger
+from bot.ask.inbox import counter, set_counter
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
-from bot.producers.inbox import counter, set_counter
 from bot.settings.model import Settings, parse_target
 from bot.settings.problems import Place as Key
 from bot.settings.problems import dotted
+from bot.show.delivery import Delivery, word
+from bot.show.messenger import Messenger
 from bot.slackapi import PLACE, Place, ask
 from bot.storage.store import Store
 from bot.views import inert

@@ -24,12 +24,12 @@ from typing import Any
 
 import structlog
 
+from bot.ask.inbox import Session, know_sessions, reserve_above
 from bot.decisions import log
-from bot.delivery.memory import mark
-from bot.delivery.messages import TAKEN_UP, Fresh, card_of, doubt, put, put_cards
 from bot.intake.telling import Teller
-from bot.producers.inbox import Session, know_sessions, reserve_above
 from bot.routing import Audiences
+from bot.show.memory import mark
+from bot.show.messages import TAKEN_UP, Fresh, card_of, doubt, put, put_cards
 from bot.signing import PublicKeys
 from bot.storage.ledger import fill
 from bot.storage.store import Store

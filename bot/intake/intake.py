@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import structlog
 
+from bot.ask.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
 from bot.errors import StorageUnavailable
 from bot.intake.notices import Notices
-from bot.producers.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
 from bot.routing import Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl

@@ -12,14 +12,14 @@ from typing import Any
 
 import structlog
 
+from bot.ask.inbox import Incoming
+from bot.ask.receiver import Trouble
 from bot.decisions.chain import claims_in
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, Messages
 from bot.intake.telling import Teller, content
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Incoming
-from bot.producers.receiver import Trouble
 from bot.settings.model import Settings
+from bot.show.delivery import Delivery
+from bot.show.messages import Fresh, Messages
 from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.locale import hinted

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh
 from bot.oncall.incidents import Incidents
 from bot.settings.model import Settings
+from bot.show.delivery import Delivery
+from bot.show.messages import Fresh
 from bot.views.blockkit import Draft
 from bot.views.notices import plain_notice
 from bot.views.render import Renderer

@@ -13,8 +13,6 @@ from datetime import datetime
 
 import structlog
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
@@ -22,6 +20,8 @@ from bot.oncall.roster import Policies, Roster
 from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
+from bot.show.delivery import Delivery
+from bot.show.messages import Messages
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.codec import HAND_BLOCK, PagePress

@@ -10,8 +10,6 @@ import structlog
 
 from bot import integrations
 from bot.base import Base
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Messages, Permalinks
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.deciders import Leavers, Quorum
 from bot.oncall.escalations import Escalations
@@ -26,6 +24,8 @@ from bot.oncall.source import BrokenSource, OnCallSource
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
 from bot.settings.model import Settings, Source
+from bot.show.delivery import Delivery
+from bot.show.messages import Messages, Permalinks
 from bot.slackapi import Place, permalink, replies_since
 
 _log = structlog.get_logger("clarify.integrations")

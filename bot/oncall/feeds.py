@@ -18,14 +18,14 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from bot.checks import LISTED, CheckResult, right, warning, wrong
-from bot.delivery.delivery import word
-from bot.delivery.messages import Fresh, put
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.http import NETWORK, clean, words
 from bot.oncall.source import Move, OnCallSource, Shift, SourceError, Timetable, moves
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
 from bot.settings.model import OnCallSettings, Settings, name_key
 from bot.settings.problems import dotted, located
+from bot.show.delivery import word
+from bot.show.messages import Fresh, put
 from bot.slackapi import Place as Destination
 from bot.storage.store import Store
 from bot.storage.tx import Tx

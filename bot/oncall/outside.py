@@ -16,8 +16,8 @@ from bot import integrations
 from bot.checks import CheckResult, right, wrong
 from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.http import NETWORK, HttpClient, words
-from bot.outbox import Delivered, Outcome, RetryLater
 from bot.settings.model import Settings
+from bot.show.outbox import Delivered, Outcome, RetryLater
 from bot.storage.store import Acting
 from bot.telemetry import Telemetry
 from core.clock import Clock, event_or_time

@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 import structlog
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import MessageRow
 from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import PagerText, SendOutside
 from bot.oncall.pages import Batch, Destination, Item, Page, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
-from bot.outbox import GivenUp, RetryLater
+from bot.show.delivery import Delivery
+from bot.show.messages import MessageRow
+from bot.show.outbox import GivenUp, RetryLater
 from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, Left, NotMine, Paged, Wanted

@@ -16,9 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import structlog
 
-from bot.delivery import messages
-from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages, put
-from bot.delivery.messenger import MessageOutcome
+from bot.ask.inbox import next_number, skip_numbers
 from bot.oncall import incidents
 from bot.oncall.incidents import (
     Incident,
@@ -30,7 +28,9 @@ from bot.oncall.incidents import (
     pages_of,
     unforgotten,
 )
-from bot.producers.inbox import next_number, skip_numbers
+from bot.show import messages
+from bot.show.messages import DELETED, Fresh, MessageRow, Messages, put
+from bot.show.messenger import MessageOutcome
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock

@@ -9,12 +9,12 @@ from itertools import compress
 
 import structlog
 
-from bot.delivery.desired import Drawn
-from bot.delivery.messages import MessageRow, Messages, Permalinks
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.outside import PagerText
 from bot.oncall.pages import Page, Pages, sending_of
 from bot.oncall.roster import Policies
+from bot.show.desired import Drawn
+from bot.show.messages import MessageRow, Messages, Permalinks
 from bot.views.inert import is_user
 from bot.views.notices import Handoff, handoff_card
 from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_words, page_card, subject

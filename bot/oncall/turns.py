@@ -20,14 +20,14 @@ from typing import Any
 
 import structlog
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, put
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.actions import Announcer
 from bot.oncall.incidents import Incidents, OpenIncident
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import OnDuty, Roster
 from bot.settings.model import OnCallSettings, Settings
+from bot.show.delivery import Delivery
+from bot.show.messages import Fresh, put
 from bot.slackapi import Place
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx

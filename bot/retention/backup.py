@@ -19,11 +19,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot import integrations
-from bot.delivery import messages
+from bot.ask import inbox, push
 from bot.errors import BackupError, StorageUnavailable
 from bot.oncall import incidents, pages, turns
-from bot.producers import inbox, push
 from bot.retention.local import LocalFiles
+from bot.show import messages
 from bot.storage import ledger
 from bot.storage.outside import Kept
 from bot.storage.schema import refusal

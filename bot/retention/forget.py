@@ -17,11 +17,11 @@ from typing import TypeVar
 import structlog
 
 from bot import integrations, mailing
+from bot.ask import inbox, push, questions
 from bot.decisions import log
-from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
 from bot.oncall.pages import Outside
-from bot.producers import inbox, push, questions
+from bot.show import erasing, memory, messages, replies
 from bot.storage import ledger, outside
 from bot.storage.outside import Kept
 from bot.storage.tx import Row, Tx, batches

@@ -10,11 +10,11 @@ from functools import partial
 
 import structlog
 
-from bot.delivery import erasing, memory, messages
+from bot.ask import inbox, push
+from bot.ask.questions import KEYS_KEPT
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
-from bot.producers import inbox, push
-from bot.producers.questions import KEYS_KEPT
+from bot.show import erasing, memory, messages
 from bot.storage import ledger
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx

@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bot.commands.commands import Commands
-from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Messages
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people.access import AccessControl, Person
 from bot.people.directory import People
 from bot.routing import Audiences, audience_of
+from bot.show.memory import SlackMemory
+from bot.show.messages import Messages
 from bot.slack import mrkdwn
 from bot.slack.payloads import Click, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged

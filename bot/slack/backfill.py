@@ -23,9 +23,9 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Messages
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
+from bot.show.memory import SlackMemory
+from bot.show.messages import Messages
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
 from bot.slack.threads import Root, Threads

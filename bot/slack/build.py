@@ -12,14 +12,14 @@ from bot.commands.build import build as build_commands
 from bot.commands.commands import Commands
 from bot.commands.grammar import Added
 from bot.decisions.log import channel_renamed
-from bot.delivery.build import DeliveryParts
-from bot.delivery.memory import SlackMemory
-from bot.delivery.rollups import RollupThreads
 from bot.home import HomeTabs
 from bot.intake.intake import Sessions
 from bot.oncall.actions import PageActions
 from bot.oncall.build import OnCallBoard
 from bot.routing import Group
+from bot.show.build import DeliveryParts
+from bot.show.memory import SlackMemory
+from bot.show.rollups import RollupThreads
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
 from bot.slack.app import SlackApp

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.delivery.messages import MessageRow, Messages
-from bot.delivery.rollups import rolled_up
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.routing import Group
+from bot.show.messages import MessageRow, Messages
+from bot.show.rollups import rolled_up
 from bot.slack.payloads import ControlOrigin, Submission
 from bot.views import phrases
 from bot.views.codec import AnyPress, ListPress, PagePress, Press, carried

@@ -8,10 +8,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Messages
 from bot.errors import StorageUnavailable
+from bot.show.delivery import Delivery
+from bot.show.memory import SlackMemory
+from bot.show.messages import Messages
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.socket import Background
 from bot.slack.typed import TypedMessages, TypedResponse

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from bot.delivery.messages import Messages
-from bot.delivery.rollups import RollupThreads
 from bot.oncall.pages import Pages
 from bot.routing import Audiences, Thread
+from bot.show.messages import Messages
+from bot.show.rollups import RollupThreads
 from bot.slack.payloads import MessageEvent
 from core.clarification import Clarification
 from core.errors import NotFound

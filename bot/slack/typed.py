@@ -17,11 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot.commands.commands import Commands
-from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.people.access import Person
 from bot.people.directory import People
+from bot.show.memory import SlackMemory
+from bot.show.messages import Messages
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
 from bot.slack.payloads import Invocation, MessageEvent, moment

@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from bot.base import Base
 from bot.checks import Check
-from bot.delivery.build import DeliveryParts
 from bot.feed import Feed
 from bot.intake.build import IntakeParts
 from bot.integrated import Integrated
@@ -18,6 +17,7 @@ from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
 from bot.settings.model import ProducerSettings, Settings, is_loopback
+from bot.show.build import DeliveryParts
 from bot.signing import Signing
 from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, receipts, slack
@@ -26,7 +26,7 @@ from bot.web.server import build_app
 from core.hub import Hub
 
 if TYPE_CHECKING:  # imported by a bot that has them
-    from bot.callbacks import Callbacks
+    from bot.show.callbacks import Callbacks
 
 _MOST_WAITING = 1000  # callers that wait for news at once, so that others are still served
 _POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"

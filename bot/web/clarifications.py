@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from bot.producers.questions import LARGEST_PAGE, Reading, Step
+from bot.ask.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of

@@ -25,8 +25,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bot.ask.questions import QuestionRefused
 from bot.errors import StorageError
-from bot.producers.questions import QuestionRefused
 from core.errors import (
     AgentError,
     AnswerRejected,

@@ -32,10 +32,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
+from bot.ask.inbox import Backlog
 from bot.checks import Check, run_all
 from bot.errors import StorageUnavailable
 from bot.logs import lines_dropped
-from bot.producers.inbox import Backlog
 from bot.routing import Audiences
 from bot.telemetry import Telemetry
 from bot.views import inert

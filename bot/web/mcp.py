@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bot.producers.questions import Questions
+from bot.ask.questions import Questions
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
 from bot.web.guard import answer_to, problem, stopping_of

@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from bot.ask.producers import Producers
+from bot.ask.push import NotStored, Push, Reader, Stored, TooManyReaders
+from bot.ask.receiver import NotItsAgent
 from bot.errors import StorageError
-from bot.producers.producers import Producers
-from bot.producers.push import NotStored, Push, Reader, Stored, TooManyReaders
-from bot.producers.receiver import NotItsAgent
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
 from core.clock import Clock, beside, event_or_time

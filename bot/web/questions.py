@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from bot.producers.questions import LARGE, MOST_LISTED, Questions
+from bot.ask.questions import LARGE, MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once

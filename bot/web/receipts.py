@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Response, Security
 from fastapi.responses import JSONResponse
 
-from bot.producers.questions import Questions
+from bot.ask.questions import Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, problem
 from core.clarification import ID

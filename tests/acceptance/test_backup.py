@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from bot.delivery.messages import Messages
+from bot.ask.client import Accepted
+from bot.ask.push import Reader
 from bot.errors import BackupError, StorageInUseError
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Item, Pages
-from bot.producers.client import Accepted
-from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
 from bot.retention.local import Erased, LocalFiles
+from bot.show.messages import Messages
 from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
 from core.escalation import NewIncident
 from tests.kit.clocks import ManualClock
 from tests.kit.lives import beside
 from tests.kit.world import World, controls, said
-from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
+from tests.unit.bot.ask.push_kit import TOKEN, Life, answer, asked, frames, life
 from workspace.seed import AGENTS, FOLAKE
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

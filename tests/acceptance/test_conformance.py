@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from bot.ask.dialects import address, subscription_request
 from bot.http import HttpClient, json_body
-from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.web.test_push import open_door

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bot.app import Bot
-from bot.producers.questions import KEYS_KEPT
+from bot.ask.questions import KEYS_KEPT
 from bot.retention.upkeep import Upkeep
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene, url_of

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 import clarify
-from bot.delivery import messages
+from bot.show import messages
 from core.clarification import parse_id
 from core.clock import SystemClock
 from tests.kit import world as worlds

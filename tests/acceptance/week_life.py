@@ -26,10 +26,10 @@ import bot.integrations.ical.source
 import bot.oncall.build
 import bot.storage.sqlite
 from bot.app import Bot
-from bot.delivery.build import resume_when_back
 from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar
 from bot.oncall.source import Shift, SourceError
 from bot.settings.model import Settings
+from bot.show.build import resume_when_back
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store

@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from bot import outbox
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.http import HttpClient, HttpStream
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.people.access import Person, Refusal
 from bot.people.directory import Installation, Profile
 from bot.routing import Audience
+from bot.show import outbox
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from core.clarification import Clarification, Decider, Standing
 from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble

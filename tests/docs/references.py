@@ -25,17 +25,17 @@ from typer.main import get_command
 
 import clarify
 from bot import integrations
+from bot.ask.inbox import Backlog
+from bot.ask.questions import QuestionRefused
+from bot.ask.tools import TOOLS
 from bot.cli import agents, install, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
 from bot.commands import grammar
 from bot.integrated import commands_of
-from bot.producers.inbox import Backlog
-from bot.producers.questions import QuestionRefused
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, SettingsTable
 from bot.telemetry import Telemetry
-from bot.tools import TOOLS
 from bot.web import callers, guard, health
 from bot.web.callers import Callers
 from bot.web.questions import question_routes

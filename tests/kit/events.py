@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from bot.producers.inbox import Incoming
+from bot.ask.inbox import Incoming
 from core.aaep import parse_event
 from tests.kit.clocks import START
 

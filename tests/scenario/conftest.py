@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.producers import subscriber
+from bot.ask import subscriber
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.delivery.rollups import LIMIT
+from bot.show.rollups import LIMIT
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers

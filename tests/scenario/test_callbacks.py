@@ -18,11 +18,11 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot.app import Bot
-from bot.callbacks import Callbacks
+from bot.ask.questions import Callback
 from bot.http import ANSWER_TIMEOUT
-from bot.posting import signature
-from bot.producers.questions import Callback
 from bot.settings.environment import signing_key
+from bot.show.callbacks import Callbacks
+from bot.show.posting import signature
 from bot.storage.tx import Work
 from tests.kit.clocks import LeapClock
 from tests.kit.fake_github import PREFIX, TOKEN, serving

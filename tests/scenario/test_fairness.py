@@ -13,7 +13,7 @@ import pytest
 from fastapi.responses import JSONResponse
 
 import core.questions
-from bot.producers.questions import Questions, Reading
+from bot.ask.questions import Questions, Reading
 from bot.web import questions as door
 from core.clarification import Clarification, parse_id
 from core.ledger import Contents, Ledger

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from bot.app import Bot
-from bot.tools import TOOLS
+from bot.ask.tools import TOOLS
 from core.questions import NewQuestion
 from core.workflow import Speaker
 from tests.kit.served import served

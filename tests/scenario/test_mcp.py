@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, Implementation, TextContent
 
 import clarify
-from bot.tools import RECEIPT_LIMIT, say
+from bot.ask.tools import RECEIPT_LIMIT, say
 from bot.web.questions import QuestionState
 from core.questions import NewQuestion
 from core.workflow import Speaker

@@ -15,7 +15,7 @@ from tests.kit.minimal import MinimalProducer
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, question, said, scene
 from tests.scenario.test_producers import past_the_backlog
-from tests.unit.bot.producers.parties import Agent
+from tests.unit.bot.ask.parties import Agent
 from workspace.seed import ADE, AGENTS, FOLAKE
 
 
@@ -124,7 +124,7 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
 async def test_same_words_again_are_the_next_round_also_once_the_ledger_is_full(
     stage: World, producer: MinimalProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 2)
+    monkeypatch.setattr("bot.ask.inbox.MOST_QUESTIONS", 2)
     async with stage.bot(config(producer.url)):
         await producer.emit(asks("rpl_0"), stage.clock.now().isoformat())
         first = await stage.card("Shall I go on?")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import clarify
-from bot.delivery.messages import owe_card
 from bot.routing import Audiences
+from bot.show.messages import owe_card
 from bot.signing import KEY_FILE, KeyPlace
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage

@@ -137,7 +137,7 @@ async def test_modal_that_slack_does_not_open_is_said(stage: World) -> None:
 async def test_session_with_several_ledgers_is_one_thread_and_its_end_is_the_end_of_all(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 2)
+    monkeypatch.setattr("bot.ask.inbox.MOST_QUESTIONS", 2)
     async with stage.bot():
         card = await stage.ask("rpl_0", question="Which database?", timeout_seconds=3000)
         for number in range(1, 4):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.memory import SlackMemory
+from bot.show.memory import SlackMemory
 from core.answers import from_text
 from core.clarification import Decider
 from tests.kit.clocks import LeapClock

@@ -39,7 +39,7 @@ from tests.kit.world import said
 from tests.soak.figures import Sample, table
 from tests.soak.figures import lines as flatness
 from tests.soak.fleet import FAKETIME, Fleet
-from tests.unit.bot.producers.parties import Agent
+from tests.unit.bot.ask.parties import Agent
 from workspace import Options, Workspace
 from workspace.context import Ack
 from workspace.controls import ControlError

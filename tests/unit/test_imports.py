@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 UNCONFIGURED = {
-    "bot.callbacks", "bot.integrations.github", "bot.integrations.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
+    "bot.show.callbacks", "bot.integrations.github", "bot.integrations.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
 }  # fmt: skip
 ELSEWHERE = {"bot.check", "bot.cli.app", "workspace.demo", "workspace", "httpx", "typer"}
 SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}

@@ -17,8 +17,8 @@ LONGEST = {  # characters of what they are matched against, where that is less
     "core/similarity.py _ENDS_SENTENCE": 20,
 }
 OF_THE_OPERATOR = {  # in a thread of their own, for a limited time: see test_redaction.py
-    "bot/producers/redaction.py: pattern",
-    "bot/producers/redaction.py: each",
+    "bot/ask/redaction.py: pattern",
+    "bot/ask/redaction.py: each",
     "bot/settings/model.py: value",
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from bot.integrations.apprise.pager import ApprisePager
 from bot.oncall.outside import Outside, PagerText
-from bot.outbox import Delivered, GivenUp, RetryLater
+from bot.show.outbox import Delivered, GivenUp, RetryLater
 from bot.telemetry import Telemetry
 from tests.kit.builders import counted
 from tests.kit.clocks import ManualClock

@@ -20,7 +20,7 @@ from bot.oncall.feeds import read
 from bot.oncall.source import SourceError
 from tests.integrations.ical.test_reader import calendar
 from tests.kit.served import served
-from tests.unit.bot.producers.parties import RawServer, Writer
+from tests.unit.bot.ask.parties import RawServer, Writer
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANN = "SUMMARY:Ann\nATTENDEE:mailto:ann@example.com\nDTSTART:20261120T080000Z\nDTEND:20261120T200000Z"

@@ -17,15 +17,15 @@ import pytest
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
-from bot import posting
 from bot.checks import right
 from bot.errors import NotLeading
 from bot.integrations.webhooks import integration
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailbox, Mailer, Message
-from bot.posting import signature
 from bot.retention import forget as forgetting
 from bot.settings.environment import signing_key
+from bot.show import posting
+from bot.show.posting import signature
 from bot.storage.beside import InSqlite
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.tx import Tx

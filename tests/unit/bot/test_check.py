@@ -17,6 +17,7 @@ from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
+from bot.ask.check import check_producers
 from bot.check import _signing_key, check_all, check_machine
 from bot.checks import CheckResult, right
 from bot.cli.app import app
@@ -24,7 +25,6 @@ from bot.oncall.build import on_call_sources
 from bot.oncall.feeds import check_feeds
 from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, check_layouts, check_slack, slack_client
 from bot.people.directory import People
-from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
 from bot.signing import KeyPlace, jwk_of

@@ -19,7 +19,7 @@ from bot.http import MAX_BODY, NETWORK, NOT_SENT, HttpClient, clean, exact_url, 
 from tests.kit.certificates import certificate
 from tests.kit.served import accepting, served
 from tests.kit.until import until
-from tests.unit.bot.producers.parties import NOW, RawServer, Writer
+from tests.unit.bot.ask.parties import NOW, RawServer, Writer
 
 
 @pytest.fixture

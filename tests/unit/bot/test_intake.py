@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from bot.ask.inbox import Inbox, Incoming, take
 from bot.errors import StorageUnavailable
 from bot.intake.intake import Intake
-from bot.producers.inbox import Inbox, Incoming, take
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from core.clarification import Clarification

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bot.base import build as build_base
-from bot.delivery.build import build as build_shown
-from bot.delivery.messages import Permalinks
 from bot.feed import Feed
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
@@ -22,6 +20,8 @@ from bot.oncall.pages import Destination
 from bot.oncall.roster import Policies
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
+from bot.show.build import build as build_shown
+from bot.show.messages import Permalinks
 from bot.slackapi import Outcome as SlackOutcome
 from bot.slackapi import Post, Sent
 from bot.storage.ledger import DatabaseLedger

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.oncall.outside import Heartbeat, Outside, PagerText, SlackOutageAlert
-from bot.outbox import Delivered, GivenUp, Outcome, RetryLater
+from bot.show.outbox import Delivered, GivenUp, Outcome, RetryLater
 from bot.telemetry import Telemetry
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bot.delivery import messages
-from bot.delivery.messages import DELETED, Fresh, MessageRow, Messages
-from bot.delivery.messenger import MessageOutcome
 from bot.oncall import pages
 from bot.oncall.incidents import Incident, Incidents, kind_of
 from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
+from bot.show import messages
+from bot.show.messages import DELETED, Fresh, MessageRow, Messages
+from bot.show.messenger import MessageOutcome
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bot import home
+from bot.ask.inbox import lock_of
 from bot.oncall import pages
-from bot.producers.inbox import lock_of
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
 from bot.storage.opening import open_storage

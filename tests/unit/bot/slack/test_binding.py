@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.messages import MessageRow
 from bot.people.access import Person
+from bot.show.messages import MessageRow
 from bot.slack.control_origin import OriginCheck
 from bot.slack.payloads import ControlOrigin, click_of, submission_of
 from bot.views import phrases

@@ -16,7 +16,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from bot.producers.questions import Reading
+from bot.ask.questions import Reading
 from bot.storage.ledger import DatabaseLedger
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes

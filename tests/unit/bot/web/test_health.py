@@ -16,8 +16,8 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from bot.ask.inbox import Inbox
 from bot.checks import Check
-from bot.producers.inbox import Inbox
 from bot.routing import Audiences
 from bot.settings.model import ResponderSettings, RouteSettings, Settings
 from bot.storage.opening import open_storage

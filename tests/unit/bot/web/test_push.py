@@ -15,13 +15,13 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from bot.producers.client import TryAgain
+from bot.ask.client import TryAgain
 from bot.web.callers import Callers
 from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
-from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life, state
+from tests.unit.bot.ask.push_kit import TOKEN, Life, answer, asked, life, state
 from tests.unit.bot.web.serving import PATIENCE, serving
 
 PLANNER = {"Authorization": "Bearer planner-token"}
