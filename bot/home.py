@@ -44,7 +44,7 @@ from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import LedgersAway
 from core.ledger import Ledger
-from core.lists import Page, is_held_by, order, page_of
+from core.lists import ListPage, is_held_by, order, page_of
 from core.summary import Seen
 
 _log = structlog.get_logger("clarify.home")
@@ -143,7 +143,7 @@ class Gathering:
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
-    async def whole(self, page: Page[Seen]) -> Page[Seen]:
+    async def whole(self, page: ListPage[Seen]) -> ListPage[Seen]:
         """Returns the page with the full texts of its questions, if they can be read."""
         return page.of([await self.ledger.whole_if_readable(each) for each in page.items])
 
@@ -241,7 +241,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     everything = any(user in users for users in (*on_call, *snapshot.paged.values()))
     stranger = not (allowed or admitted.unsure or inbox or everything)
 
-    def page(section: HomeSection, items: Sequence[_T]) -> Page[_T]:
+    def page(section: HomeSection, items: Sequence[_T]) -> ListPage[_T]:
         return page_of(items, pages.get(section, 1), views.PAGE_SIZES[section])
 
     def known(lines: Sequence[_Line]) -> list[_Line]:

@@ -67,7 +67,7 @@ class PastDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[_T]):
+class ListPage(Generic[_T]):
     """The items of page `number` (from 1) of `pages`; `total` counts those of all pages."""
 
     items: tuple[_T, ...]
@@ -75,16 +75,16 @@ class Page(Generic[_T]):
     pages: int
     total: int
 
-    def of(self, items: Iterable[Any]) -> Page[Any]:
+    def of(self, items: Iterable[Any]) -> ListPage[Any]:
         """The same page with other items."""
         return replace(self, items=tuple(items))
 
 
-def page_of(items: Sequence[_T], number: int, size: int) -> Page[_T]:
+def page_of(items: Sequence[_T], number: int, size: int) -> ListPage[_T]:
     """The page `number` (from 1), or the nearest one."""
     pages = max(1, -(-len(items) // size))
     number = min(max(1, number), pages)
-    return Page(tuple(items[(number - 1) * size : number * size]), number, pages, len(items))
+    return ListPage(tuple(items[(number - 1) * size : number * size]), number, pages, len(items))
 
 
 def several(names: Sequence[str], most: int) -> str:

@@ -33,7 +33,7 @@ import structlog
 from pydantic_core import to_json
 
 from bot.ask.inbox import Session, issue_for, lock_of
-from bot.ask.redaction import Redaction, Redactor, TooSlow
+from bot.ask.redaction import PatternTooSlow, Redaction, Redactor
 from bot.errors import StorageUnavailable
 from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
@@ -835,7 +835,7 @@ def _question_redacted(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
 def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool = False) -> Any:
     try:
         return redactor.redacted(value, numbers=numbers)
-    except TooSlow as error:
+    except PatternTooSlow as error:
         why = (
             f"`{field}` takes too long to redact with redact[{error.number}] of your [[producers]] table. Shorten the text "
             "or simplify the pattern; `clarify check` tests it."

@@ -33,7 +33,7 @@ _log = structlog.get_logger("clarify.intake")
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class StreamTrouble:
     """Something critical that could not be stored: pages a human with `summary`, which has no contents.
 
     `key` groups similar troubles; `agent_id` and `session_id` are set if readable.
@@ -46,7 +46,7 @@ class Trouble:
     session_id: str | None = None
 
 
-ReportTrouble = Callable[[Trouble], Awaitable[None]]
+ReportTrouble = Callable[[StreamTrouble], Awaitable[None]]
 
 
 class NotItsAgent(ClarifyBotError):
@@ -328,7 +328,7 @@ class Receiver:
         return cast("Callable[..., object]", self._log.warning)
 
     async def _report(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
-        trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
+        trouble = StreamTrouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
         await self._until_stored(lambda: self.report_trouble(trouble))
 
     async def _until_stored(self, store: Callable[[], Awaitable[_T]]) -> _T:

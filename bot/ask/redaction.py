@@ -32,7 +32,7 @@ _SHOWN = 12
 _LONGEST_TRIAL = 10.0  # seconds for one pattern
 
 
-class TooSlow(Exception):
+class PatternTooSlow(Exception):
     """A pattern takes too long. `number`: its position in `redact`; the one that took longest, where several ran."""
 
     def __init__(self, number: int) -> None:
@@ -55,7 +55,7 @@ class Redaction:
 
 
 class Redactor:
-    """Redacts texts; raises TooSlow after `seconds` of computing. Use it in the thread that made it."""
+    """Redacts texts; raises PatternTooSlow after `seconds` of computing. Use it in the thread that made it."""
 
     def __init__(self, patterns: Sequence[regex.Pattern[str]], seconds: float) -> None:
         self._patterns = patterns
@@ -85,7 +85,7 @@ class Redactor:
                 text = self._replaced(pattern, text, self._ends - began)
             except TimeoutError:
                 self._took[number] += time.thread_time() - began
-                raise TooSlow(self._took.index(max(self._took))) from None
+                raise PatternTooSlow(self._took.index(max(self._took))) from None
             self._took[number] += time.thread_time() - began
         return text
 

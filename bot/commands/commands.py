@@ -15,12 +15,24 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
-from bot.commands.grammar import Added, Board, Change, Command, Help, Hint, List, OnCall, One, Other, Past
+from bot.commands.grammar import (
+    Added,
+    Board,
+    Change,
+    Command,
+    Help,
+    Hint,
+    List,
+    OnCallCommand,
+    One,
+    Other,
+    Past,
+)
 from bot.commands.lists import Access, Lists, PastDecisions
 from bot.commands.slackhost import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
-from bot.people.access import Person, Refusal, in_time
+from bot.people.access import AccessRefusal, Person, in_time
 from bot.settings.model import Settings
 from bot.show.delivery import Delivery
 from bot.slackapi import Place
@@ -102,7 +114,7 @@ class Commands:
                 answer = await self.lists.board(command, person, page)
             case Change():
                 answer = await self.changes.apply(command, person)
-            case OnCall():
+            case OnCallCommand():
                 answer = await self.turns.run(command, person, place)
             case Other():
                 answer = await command.command.reply(self.host, command.wanted, person)
@@ -178,7 +190,7 @@ class ChangeCommands:
         name = _clean((await self.hub.router.take_over(record.id, holder)).id, 40)
         return said(f"You claimed {name}. Its pages stop. Please answer it, or hand it over.")
 
-    async def _refused(self, record: Clarification, person: Person, refusal: Refusal) -> Draft:
+    async def _refused(self, record: Clarification, person: Person, refusal: AccessRefusal) -> Draft:
         """Returns why the person may not change it.
 
         Raises:
@@ -245,7 +257,7 @@ class OnCallTurns:
         self._zones = {policy.name: ZoneInfo(policy.zone) for policy in self.settings.on_call}
         self._names = list(self._zones)
 
-    async def run(self, command: OnCall, person: Person, place: Place) -> Draft:
+    async def run(self, command: OnCallCommand, person: Person, place: Place) -> Draft:
         """Run it; returns the reply."""
         if not self._names:
             return said("No on-call policy is configured.", live=False)
@@ -263,7 +275,9 @@ class OnCallTurns:
             case "take" | "hand":
                 return await self._handed(command, policy, person, place)
 
-    async def _handed(self, command: OnCall, policy: str | None, person: Person, place: Place) -> Draft:
+    async def _handed(
+        self, command: OnCallCommand, policy: str | None, person: Person, place: Place
+    ) -> Draft:
         policy = policy or await self._meant(person, place)
         if policy is None:
             example = f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}2h {self._names[0]}"
@@ -338,7 +352,7 @@ class OnCallTurns:
             return ", but could not be notified. Please tell them."
         return ", and has been notified."
 
-    async def _wrong(self, command: OnCall, since: datetime | None, person: Person) -> str:
+    async def _wrong(self, command: OnCallCommand, since: datetime | None, person: Person) -> str:
         """Returns why this person cannot be on call, or not then; empty if they can."""
         if not await self.access.control.full_member(command.user or person.user, person.deadline):
             who = (
@@ -353,7 +367,7 @@ class OnCallTurns:
             return f"{inert.date(since)} {wrong}. Nothing was changed."
         return ""
 
-    async def _change(self, command: OnCall, policy: str, person: Person) -> str:
+    async def _change(self, command: OnCallCommand, policy: str, person: Person) -> str:
         user = command.user or person.user
         since, now = self._since(command, policy), self.clock.now()
         if wrong := await self._wrong(command, since, person):
@@ -376,11 +390,13 @@ class OnCallTurns:
         """Says how a typed start was read. Slack shows it in the reader's time zone."""
         return f"The time you typed was read in the policy's time zone, {self._zones[policy].key}."
 
-    def _since(self, command: OnCall, policy: str) -> datetime | None:
+    def _since(self, command: OnCallCommand, policy: str) -> datetime | None:
         """Returns the start in UTC, or None for now. Takes the first of an hour that comes twice."""
         return command.since and command.since.replace(tzinfo=self._zones[policy]).astimezone(UTC)
 
-    async def _until(self, command: OnCall, policy: str, since: datetime, deadline: float | None) -> datetime:
+    async def _until(
+        self, command: OnCallCommand, policy: str, since: datetime, deadline: float | None
+    ) -> datetime:
         """Returns the end: as typed, or the end of the current turn, or eight hours from now."""
         now = self.clock.now()
         if command.span is not None:

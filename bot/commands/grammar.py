@@ -166,7 +166,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class OnCall:
+class OnCallCommand:
     """`since`: the start, on the policy's wall clock; None: now. `number`: of the override to cancel."""
 
     verb: DutyVerb
@@ -208,7 +208,7 @@ class Help:
     topic: str | None = None
 
 
-Command = List | One | Change | OnCall | Board | Other | Past | Help
+Command = List | One | Change | OnCallCommand | Board | Other | Past | Help
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def help_text(topic: str | None, added: Added = _NONE) -> str:
 def is_change(command: Command | Hint) -> bool:
     """Returns whether it changes something, and so must be stored before the acknowledgement."""
     return isinstance(command, Change) or (
-        isinstance(command, OnCall) and command.verb not in {"who", "overrides"}
+        isinstance(command, OnCallCommand) and command.verb not in {"who", "overrides"}
     )
 
 
@@ -414,7 +414,7 @@ def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command 
         wrong = "That's too long: at most 14d. For example: “/clarify oncall take 8h”."
     elif since is not None and span is None:
         wrong = f"For how long? For example: “/clarify oncall {_LATER[verb]}”."
-    return Hint(wrong) if wrong else OnCall(verb, user, span, policy, since)
+    return Hint(wrong) if wrong else OnCallCommand(verb, user, span, policy, since)
 
 
 def _cancel(tokens: list[str]) -> Command | Hint:
@@ -423,7 +423,7 @@ def _cancel(tokens: list[str]) -> Command | Hint:
         return Hint(
             "Which override? “/clarify oncall overrides” shows their numbers. For example: “/clarify oncall cancel 3”."
         )
-    return OnCall("cancel", number=int(number))
+    return OnCallCommand("cancel", number=int(number))
 
 
 def _moment(text: str) -> datetime | None:

@@ -15,7 +15,7 @@ from bot.commands.grammar import Board, List, Past
 from bot.decisions.search import DecisionSearch
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
-from bot.people.access import AccessControl, Person, Refusal, in_time
+from bot.people.access import AccessControl, AccessRefusal, Person, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
 from bot.show.messages import Permalinks
@@ -101,7 +101,7 @@ class Access:
                 sees.update(named)
         return Rights(person.user, frozenset(answers), frozenset(sees | answers))
 
-    async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
+    async def refusal(self, person: Person, record: Clarification) -> AccessRefusal | None:
         """Returns why `person` may not change this clarification, or None if they may."""
         route = self.audiences.route(record)
         if record.status == "escalated" and await self.control.may_as_paged(person, record.id, route):
@@ -112,7 +112,7 @@ class Access:
         """Returns whether `person`, who may not change this clarification, may see it."""
         return self.is_held_by(person.user, record) or await self.control.sees(person, audience_of(record))
 
-    async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
+    async def duty_refusal(self, person: Person, policy: str) -> AccessRefusal | None:
         """Returns why `person` may not change who is on call by a policy, or None if they may.
 
         Allowed are the people of its rotation, the person on call, and the answerers of routes that use it.
@@ -122,19 +122,19 @@ class Access:
             return None
         if person.user in await in_time(person.deadline, self.roster.crew(policy)):
             return None
-        refused: Refusal | None = None
+        refused: AccessRefusal | None = None
         for route in self.settings.routes:
             if route.on_call == policy:
                 refused = await self.control.refusal_on(person, route)
                 if refused is None:
                     return None
-        return refused or Refusal("you are not on call here", named)
+        return refused or AccessRefusal("you are not on call here", named)
 
     def is_held_by(self, user: str, record: Seen) -> bool:
         """Returns whether `user` claimed it, was handed it, or was paged for it while it is escalated."""
         return is_held_by(user, record, self.paged(record.id))
 
-    async def _refusal(self, person: Person, route: RouteSettings) -> Refusal | None:
+    async def _refusal(self, person: Person, route: RouteSettings) -> AccessRefusal | None:
         refused = await self.control.refusal_on(person, route)
         if refused is None or route.on_call is None:
             return refused

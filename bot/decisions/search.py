@@ -25,7 +25,7 @@ from bot.storage import outside
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from core.clock import Clock
 from core.fairness import FairLimit
-from core.lists import DecidedBy, Page, PastDecision
+from core.lists import DecidedBy, ListPage, PastDecision
 
 PAGE = 8
 _DECISIONS = "select seq, at from decision_texts"
@@ -196,7 +196,7 @@ class DecisionSearch:
     clock: Clock
     _searches: FairLimit = field(default_factory=lambda: FairLimit(_AT_ONCE))
 
-    async def page(self, search: Search, person: Person, number: int = 1) -> Page[PastDecision]:
+    async def page(self, search: Search, person: Person, number: int = 1) -> ListPage[PastDecision]:
         """Returns a page of what is found, or the first one if there is no such page any more. `total` is not counted.
 
         Raises:
@@ -209,7 +209,7 @@ class DecisionSearch:
         found = await self._found(search, sees, number)
         if not found and number > 1:
             number, found = 1, await self._found(search, sees, 1)
-        return Page(tuple(found[:PAGE]), number, number + (len(found) > PAGE), 0)
+        return ListPage(tuple(found[:PAGE]), number, number + (len(found) > PAGE), 0)
 
     async def _names(self, by: tuple[str, ...]) -> tuple[str, ...]:
         """Adds the Slack id to an e-mail address, and the address to an id."""

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from bot.ask.inbox import Incoming
-from bot.ask.receiver import Trouble
+from bot.ask.receiver import StreamTrouble
 from bot.decisions.chain import claims_in
 from bot.intake.telling import Teller, content
 from bot.oncall.incidents import Incidents
@@ -84,7 +84,7 @@ class Notices:
             else:
                 await self._notice(item, session_notice(event), critical=False)
 
-    async def event_lost(self, trouble: Trouble) -> None:
+    async def event_lost(self, trouble: StreamTrouble) -> None:
         """Pages on-call because something critical may not have been stored."""
         title = f"Producer {trouble.producer}: an event was not processed"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)

@@ -17,7 +17,7 @@ from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
-from bot.people.access import AccessControl, Person, Refusal, in_time
+from bot.people.access import AccessControl, AccessRefusal, Person, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
 from bot.show.delivery import Delivery
@@ -63,15 +63,15 @@ class Admission:
 
     async def filter(
         self, incidents: Sequence[Incident], person: Person
-    ) -> tuple[list[Incident], Refusal | None]:
+    ) -> tuple[list[Incident], AccessRefusal | None]:
         """The incidents that `person` may change; if there are none, the reason.
 
         Raises:
             SlackError: Slack does not say who `person` is.
         """
         may: list[Incident] = []
-        refusal: Refusal | None = None
-        known: dict[tuple[str | None, Audience], Refusal | None] = {}
+        refusal: AccessRefusal | None = None
+        known: dict[tuple[str | None, Audience], AccessRefusal | None] = {}
         for each in incidents:
             held = self.incidents.open(each.id)
             if held is not None and person.user in held.paged:
@@ -86,7 +86,7 @@ class Admission:
                 refusal = known[key]
         return may, refusal
 
-    async def _refusal(self, incident: Incident, person: Person) -> Refusal | None:
+    async def _refusal(self, incident: Incident, person: Person) -> AccessRefusal | None:
         policy = self.settings.policy(incident.policy)
         named: tuple[str, ...] = ()
         if policy is not None:
@@ -102,7 +102,7 @@ class Admission:
         audience = self._audience(incident)
         channel = self.audiences.route_of(audience).channel
         refused = await self.access.refusal(person, channel, audience)
-        return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
+        return None if refused is None else AccessRefusal(_WHY, [*named, *refused.answerers])
 
     def _audience(self, incident: Incident) -> Audience:
         """The audience of the open question, else of the agent."""

@@ -18,7 +18,7 @@ from bot.show.messages import MessageRow, Messages, Permalinks
 from bot.views.inert import is_user
 from bot.views.notices import Handoff, handoff_card
 from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_words, page_card, subject
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from core.clarification import Clarification
 from core.errors import ClarifyError
 from core.escalation import Began, Handed, Snoozed, Taken
@@ -152,7 +152,7 @@ class PageView:
             is_awaited=awaited,
         )
 
-    def _message(self, content: PageContent) -> Message:
+    def _message(self, content: PageContent) -> RenderedMessage:
         try:
             return self.renderer.message(page_card(content))
         except Exception:  # noqa: BLE001 - a bare page is better than none

@@ -66,7 +66,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a person may not answer, and who may (as configured). `reason`: the same as `why`, for the record."""
 
     why: str
@@ -141,7 +141,7 @@ class AccessControl:
 
     async def refusal(
         self, person: Person, channel: str, audience: Audience, clarification: str | None = None
-    ) -> Refusal | None:
+    ) -> AccessRefusal | None:
         """Returns why `person` may not answer a question of this audience in `channel`; None if they may."""
         route = self.settings.route_for(*audience)
         if clarification is not None and await self.may_as_paged(person, clarification, route):
@@ -167,7 +167,7 @@ class AccessControl:
             or outsider(await self._described(theirs, fresh=True), home) is None
         )
 
-    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+    async def refusal_on(self, person: Person, route: RouteSettings) -> AccessRefusal | None:
         """Returns why `person` may not answer on `route`; None if they may."""
         return await in_time(person.deadline, self._refusal(person, route, route.channel))
 
@@ -360,16 +360,16 @@ class AccessControl:
                 raise
             return False
 
-    async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
+    async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> AccessRefusal | None:
         """Checks cached facts, then fresh ones before it refuses."""
         if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
-            return Refusal(_WHY["asked of another"], route.mentioned, "asked of another")
+            return AccessRefusal(_WHY["asked of another"], route.mentioned, "asked of another")
         if person.user in route.answerer_users and not self.people.known_deactivated(person.user):
             return None
         if await self._decide(person, route, channel, fresh=False) is None:
             return None
         reason = await self._decide(person, route, channel, fresh=True)
-        return None if reason is None else Refusal(_WHY[reason], route.answerers, reason)
+        return None if reason is None else AccessRefusal(_WHY[reason], route.answerers, reason)
 
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool

@@ -22,7 +22,7 @@ from bot.settings.model import (
     parse_target,
     url_host,
 )
-from bot.settings.problems import Place, Problem
+from bot.settings.problems import Place, SettingsProblem
 
 SLACK_API_URL = "https://slack.com/api/"
 _SLACK_VARIABLES = {  # mode → required variables, with the beginnings of their values
@@ -70,25 +70,25 @@ def given_secrets(document: Mapping[str, Any], environ: Mapping[str, str]) -> di
     return {variable: SecretStr(value) for variable, value in values.items() if value}
 
 
-def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Problem]:
+def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[SettingsProblem]:
     for want in wanted(document):
         value = environ.get(want.variable, "").strip()
         if not value:
-            yield Problem(want.place, f"{want.variable} is not set in the environment")
+            yield SettingsProblem(want.place, f"{want.variable} is not set in the environment")
         elif not want.fits(value):
-            yield Problem(want.place, f"{want.variable} must {want.expected}")
+            yield SettingsProblem(want.place, f"{want.variable} must {want.expected}")
     yield from _api_url_problems(slack_api_url(environ))
 
 
-def _api_url_problems(url: str) -> Iterator[Problem]:
+def _api_url_problems(url: str) -> Iterator[SettingsProblem]:
     try:
         checked = http_url(url)
     except ValueError as error:
-        yield Problem((), f"SLACK_API_URL (environment): {error}")
+        yield SettingsProblem((), f"SLACK_API_URL (environment): {error}")
         return
     if checked.startswith("http://") and not is_loopback(url_host(checked)):
         text = "would send the Slack token unencrypted; expected https://, or a loopback host"
-        yield Problem((), f"SLACK_API_URL (environment): {text}")
+        yield SettingsProblem((), f"SLACK_API_URL (environment): {text}")
 
 
 def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:

@@ -23,7 +23,7 @@ from bot.settings.model import (
 )
 from bot.settings.problems import (
     Place,
-    Problem,
+    SettingsProblem,
     cross_problems,
     describe,
     from_validation,
@@ -118,7 +118,7 @@ class _Integrations:
     def __init__(self, document: dict[str, Any], folder: Path) -> None:
         self.settings: dict[str, object] = {}
         self.broken: dict[str, str] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[SettingsProblem] = []
         self.rest = dict(document)
         self._folder = folder
         for name in document.keys() - Configuration.model_fields.keys():
@@ -134,7 +134,7 @@ class _Integrations:
         if (found := self._loaded(name)) is None:
             return
         if found.settings is None:
-            self.problems.append(Problem((name,), "unknown key"))
+            self.problems.append(SettingsProblem((name,), "unknown key"))
         elif (read := self._read(table, found.settings, (name,))) is not None:
             self.settings[name] = read
 
@@ -148,7 +148,7 @@ class _Integrations:
                 sources.append(self._source(key, name, value, ("on_call", index, key)))
         if len(sources) > 1:
             text = f"expected only one of {', '.join(each.key for each in sources)}"
-            self.problems.append(Problem(("on_call", index), text))
+            self.problems.append(SettingsProblem(("on_call", index), text))
         return rest | {OF_AN_INTEGRATION: sources[0]} if sources else rest
 
     def _source(self, key: str, name: str, value: object, place: Place) -> Source:
@@ -156,7 +156,7 @@ class _Integrations:
         if found is None:
             return Source(key, name, name, None)
         if found.on_call is None:
-            self.problems.append(Problem(place, "unknown key"))
+            self.problems.append(SettingsProblem(place, "unknown key"))
             return Source(key, name, name, None)
         return Source(key, name, found.on_call.label, self._read(value, found.on_call.settings, place))
 
@@ -178,7 +178,7 @@ class _Integrations:
 
 
 def _configuration(
-    document: dict[str, Any], source: str, file: Path, problems: list[Problem]
+    document: dict[str, Any], source: str, file: Path, problems: list[SettingsProblem]
 ) -> Configuration:
     problems = [*cross_problems(document), *problems]
     try:

@@ -54,7 +54,7 @@ _TOML = {  # how tomllib's messages begin → our words
 }
 
 
-class Problem(NamedTuple):
+class SettingsProblem(NamedTuple):
     """One problem. `place` is the path to the key, such as ("producers", 0, "dialect")."""
 
     place: Place
@@ -69,7 +69,7 @@ def tables(document: Mapping[str, Any], array: str) -> Iterator[tuple[int, Mappi
             yield index, table
 
 
-def describe(problems: Iterable[Problem], source: str, file: str) -> list[str]:
+def describe(problems: Iterable[SettingsProblem], source: str, file: str) -> list[str]:
     """Returns one line per problem, in the file's order: `clarify.toml:12: producers[0].dialect: expected …`."""
     lines = line_numbers(source)
     told = []
@@ -148,7 +148,7 @@ def line_numbers(source: str) -> dict[Place, int]:
     return found
 
 
-def from_validation(error: ValidationError, expected: object, above: Place = ()) -> Iterator[Problem]:
+def from_validation(error: ValidationError, expected: object, above: Place = ()) -> Iterator[SettingsProblem]:
     """Yields pydantic's errors in our words. Omits "too short" for a list whose items are wrong.
 
     Args:
@@ -172,7 +172,7 @@ def from_validation(error: ValidationError, expected: object, above: Place = ())
             parts = re.findall(r"[a-z_]+|\d+", inner.group(1))
             place = (*place, *(int(part) if part.isdigit() else part for part in parts))
             text = inner.group(2)
-        yield Problem(place, text)
+        yield SettingsProblem(place, text)
 
 
 def _words(detail: ErrorDetails, expected: object, above: Place, inside: Place) -> str:
@@ -217,14 +217,14 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return None
 
 
-def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+def cross_problems(document: Mapping[str, Any]) -> Iterator[SettingsProblem]:
     for array in ("producers", "on_call"):
         for place, name, _ in _repeated(_values(document, array, "name")):
-            yield Problem(place, f'"{name}" is already used; names must be unique')
+            yield SettingsProblem(place, f'"{name}" is already used; names must be unique')
     responders = document.get("responders")
     roles = responders if isinstance(responders, dict) else ()
     for place, _, earlier in _repeated((("responders", role), agent_key(role)) for role in roles):
-        yield Problem(place, f'the same role as "{earlier[-1]}"; roles must be unique')
+        yield SettingsProblem(place, f'the same role as "{earlier[-1]}"; roles must be unique')
     yield from _on_call_references(document)
     yield from _unreachable_routes(document)
     yield from _missing_fallback(document)
@@ -245,46 +245,48 @@ def _repeated(found: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str, 
             yield place, value, earlier
 
 
-def _on_call_references(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _on_call_references(document: Mapping[str, Any]) -> Iterator[SettingsProblem]:
     known = {str(table.get("name")) for _, table in tables(document, "on_call")}
     for index, route in tables(document, "routes"):
         name = route.get("on_call")
         if isinstance(name, str) and name not in known:
             choice = ", ".join(sorted(known)) or "none is defined"
             text = f'no [[on_call]] is named "{name}"; expected one of: {choice}'
-            yield Problem(("routes", index, "on_call"), text)
+            yield SettingsProblem(("routes", index, "on_call"), text)
 
 
-def _unreachable_routes(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _unreachable_routes(document: Mapping[str, Any]) -> Iterator[SettingsProblem]:
     first: dict[str, int] = {}
     default: int | None = None
     for index, route in tables(document, "routes"):
         agent = route.get("agent")
         if "agent" not in route:
             if default is not None:
-                yield Problem(
+                yield SettingsProblem(
                     ("routes", index), f"a second route without agent; routes[{default}] is the default"
                 )
             default = index if default is None else default
         elif isinstance(agent, str):
             earlier = first.get(agent, first.get("*"))
             if earlier is not None:
-                yield Problem(("routes", index, "agent"), f"never reached: routes[{earlier}] takes all of it")
+                yield SettingsProblem(
+                    ("routes", index, "agent"), f"never reached: routes[{earlier}] takes all of it"
+                )
             first.setdefault(agent, index)
 
 
-def _missing_fallback(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _missing_fallback(document: Mapping[str, Any]) -> Iterator[SettingsProblem]:
     slack = document.get("slack")
     has_fallback = isinstance(slack, dict) and "fallback_channel" in slack
     if not has_fallback and all("agent" in route for _, route in tables(document, "routes")):
         text = "required unless a route without agent exists: other agents' events need a channel"
-        yield Problem(("slack", "fallback_channel"), text)
+        yield SettingsProblem(("slack", "fallback_channel"), text)
 
 
-def open_address_problems(configuration: Configuration) -> Iterator[Problem]:
+def open_address_problems(configuration: Configuration) -> Iterator[SettingsProblem]:
     if is_loopback(configuration.http.host):
         return
     for index, producer in enumerate(configuration.producers):
         if producer.pushes and producer.token_env is None:
             text = f"required: it pushes to the bot, and http.listen ({configuration.http.listen}) is open to other hosts"
-            yield Problem(("producers", index, "token_env"), text)
+            yield SettingsProblem(("producers", index, "token_env"), text)

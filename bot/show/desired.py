@@ -18,7 +18,7 @@ from bot.show.messages import MessageRow, Messages
 from bot.show.rollups import Rollups, rolled_up
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from core.clarification import DONE, Clarification
 from core.clock import Clock
 from core.errors import NotFound
@@ -40,7 +40,7 @@ class Desired:
     thread, it is updated instead.
     """
 
-    message: Message
+    message: RenderedMessage
     digest: str
     final: bool
     channel: str
@@ -71,7 +71,7 @@ class Drawn:
     card if `more` is the whole question; None: no other page has this `more`.
     """
 
-    message: Message
+    message: RenderedMessage
     needed: bool
     final: bool
     about: str | None = None
@@ -124,7 +124,7 @@ class DesiredState:
         route = self.audiences.route(record)
         channel, thread_ts = await self._place(row, record)
 
-        def drawn() -> tuple[Message, str]:
+        def drawn() -> tuple[RenderedMessage, str]:
             message = self.renderer.card(
                 record,
                 round=row.round,
@@ -286,12 +286,12 @@ class DesiredState:
     async def _stored(self, row: MessageRow, *, final: bool) -> Desired | Skip:
         """A message whose text was stored when it was decided."""
         body = row.body or {}
-        message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
+        message = RenderedMessage(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
         needed = bool(body.get("needed"))
         return await self._in_thread(row, message, row.wanted or "", final=final, needed=needed)
 
     async def _in_thread(
-        self, row: MessageRow, message: Message, shown: str, *, final: bool, needed: bool
+        self, row: MessageRow, message: RenderedMessage, shown: str, *, final: bool, needed: bool
     ) -> Desired | Skip:
         """A message in its session's thread, which it may open, or wherever it already is."""
         body = row.body or {}
@@ -320,7 +320,9 @@ class DesiredState:
         return await self.index.find(row.clarification or "CLR-0-000", self.ledger)
 
 
-def _own(row: MessageRow, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
+def _own(
+    row: MessageRow, message: RenderedMessage, shown: str, *, event: str = NOTICE_EVENT, **more: Any
+) -> Desired:
     """A message that is identified by its key."""
     metadata = {"event_type": event, "event_payload": {"key": row.key}}
     return Desired(message, shown, metadata=metadata, matches=metadata, **more)
@@ -345,5 +347,5 @@ def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002
     return round is not None and round < record.round
 
 
-def _hash(message: Message) -> str:
+def _hash(message: RenderedMessage) -> str:
     return hashlib.blake2b(repr((message.text, message.blocks)).encode(), digest_size=12).hexdigest()

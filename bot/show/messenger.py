@@ -21,7 +21,7 @@ from bot.settings.model import Settings
 from bot.show.desired import Desired, DesiredState, Skip
 from bot.show.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.show.messages import TAKEN_UP, Fresh, MessageRow, Messages
-from bot.show.steps import CALLS, NO_TROUBLE, Step, Tried, Trouble, next_step
+from bot.show.steps import CALLS, NO_TROUBLE, PostTrouble, Step, Tried, next_step
 from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
 from bot.views.blockkit import classic, newer
@@ -68,7 +68,7 @@ class Messenger:
         self.lanes = Lanes(self.deliver, self.clock, self.settings.pacing.posts_per_second, rng)
         self._fallback = self.settings.slack.fallback_channel
         self._paused = self._pages_paused = False
-        self._troubles: dict[str, Trouble] = {}  # by key
+        self._troubles: dict[str, PostTrouble] = {}  # by key
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._adopting: set[asyncio.Task[None]] = set()
 
@@ -180,7 +180,7 @@ class Messenger:
         paused = self._pages_paused if row.kind == "page" else self._paused
         return next_step(row, desired, tried, paused=paused, trouble=self._trouble(row.key))
 
-    def _trouble(self, key: str) -> Trouble:
+    def _trouble(self, key: str) -> PostTrouble:
         return self._troubles.get(key, NO_TROUBLE)
 
     def _note(self, key: str, outcome: Outcome) -> None:

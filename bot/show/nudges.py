@@ -21,7 +21,7 @@ from bot.show.messages import Fresh, Messages, Permalinks
 from bot.show.rollups import Rollups
 from bot.views import inert
 from bot.views.notices import callback_notice, nudge, owner_of, rollup_nudge, taken_over, unclaimed_notice
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from core.clarification import Clarification
 from core.clock import Clock, iso
 from core.errors import ClarifyError, LockTimeout
@@ -162,7 +162,7 @@ class Nudges:
         cards = await self.messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
-    def _own(self, record: Clarification, key: str, message: Message, kind: str) -> Fresh:
+    def _own(self, record: Clarification, key: str, message: RenderedMessage, kind: str) -> Fresh:
         route, (producer, session_id) = self.audiences.route(record), self.audiences.thread(record)
         # Without a card, the nudge opens the thread.
         body = _body(message) | {"opens_thread": True}
@@ -222,5 +222,5 @@ def _takeover_of(seen: Seen) -> _Takeover | None:
     return _Takeover(seen.id, before, holder.user, holder.at)
 
 
-def _body(message: Message) -> dict[str, object]:
+def _body(message: RenderedMessage) -> dict[str, object]:
     return {"text": message.text, "blocks": message.blocks, "needed": True}

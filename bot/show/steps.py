@@ -42,7 +42,7 @@ Layout = Literal["full", "classic", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PostTrouble:
     """Why Slack last refused a message: `count` times in this layout, in any layout since `since` (seconds since 1970)."""
 
     layout: Layout = "full"
@@ -50,17 +50,19 @@ class Trouble:
     count: int = 0
     since: float = 0.0
 
-    def after(self, reason: str, at: float) -> Trouble:
+    def after(self, reason: str, at: float) -> PostTrouble:
         """Returns the trouble after one more refusal."""
         is_same = reason == self.reason
-        return Trouble(self.layout, reason, self.count + 1 if is_same else 1, self.since if is_same else at)
+        return PostTrouble(
+            self.layout, reason, self.count + 1 if is_same else 1, self.since if is_same else at
+        )
 
-    def plainer(self, layout: Layout) -> Trouble:
+    def plainer(self, layout: Layout) -> PostTrouble:
         """Returns the trouble with another layout."""
-        return Trouble(layout, self.reason, 0, self.since)
+        return PostTrouble(layout, self.reason, 0, self.since)
 
 
-NO_TROUBLE = Trouble()
+NO_TROUBLE = PostTrouble()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Step:
 
 
 def next_step(
-    row: MessageRow, desired: Desired, tried: Tried | None, *, paused: bool, trouble: Trouble = NO_TROUBLE
+    row: MessageRow, desired: Desired, tried: Tried | None, *, paused: bool, trouble: PostTrouble = NO_TROUBLE
 ) -> Step:
     """Returns what to do with the message of `row`. `tried`: the call just made; `paused`: begin no new posts; `trouble`: with
     the message so far, this call included.
@@ -107,7 +109,7 @@ def next_step(
     return _not_taken(tried, trouble)
 
 
-def _not_taken(tried: Tried, trouble: Trouble) -> Step:
+def _not_taken(tried: Tried, trouble: PostTrouble) -> Step:
     posted = tried.call == "post"
     match tried.outcome:
         case Later(after=after, alone=alone):
@@ -169,7 +171,7 @@ def _after_look_up(row: MessageRow, desired: Desired, tried: Tried, *, paused: b
     return _post(row, desired, paused=paused)
 
 
-def _refused(row: MessageRow, desired: Desired, tried: Tried, outcome: Never, trouble: Trouble) -> Step:
+def _refused(row: MessageRow, desired: Desired, tried: Tried, outcome: Never, trouble: PostTrouble) -> Step:
     """After Slack refused for good: changes what is wrong, or gives the message up."""
     if outcome.what == "unknown" and tried.at - trouble.since < _UNKNOWN_CODE:
         return Step(result=Again(_ALONE_RETRY, posted=tried.call == "post"))

@@ -68,7 +68,7 @@ def exclusive(path: Path) -> Iterator[None]:
         lock.release()
 
 
-class Contents(NamedTuple):
+class TableDigest(NamedTuple):
     """The rows of a table, to compare them with those of another database: how many, and a digest."""
 
     rows: int
@@ -179,12 +179,12 @@ class InSqlite:
             self.copy(to)
             yield tx
 
-    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+    def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         with self._open() as db:
             db.row_factory = None
             db.execute("begin")
             return {
-                table: Contents.of(db.execute(f"select {', '.join(names)} from {table}"))
+                table: TableDigest.of(db.execute(f"select {', '.join(names)} from {table}"))
                 for table, names in wanted.items()
             }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bot.errors import StorageUnavailable
-from bot.storage.beside import Columns, Contents, InSqlite
+from bot.storage.beside import Columns, InSqlite, TableDigest
 from bot.storage.store import require_here
 from bot.storage.tx import Tx
 
@@ -61,7 +61,7 @@ class Kept(Protocol):
             StorageInUseError: a bot runs on it.
         """
 
-    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+    def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         """Returns what it holds, as of one moment.
 
         Raises:

@@ -22,7 +22,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import beside
-from bot.storage.beside import Columns, Contents
+from bot.storage.beside import Columns, TableDigest
 from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
 from bot.storage.postgres import (
@@ -59,7 +59,7 @@ _NEVER_EMPTY = frozenset(
 )
 
 
-class Tables:
+class TableCopy:
     """The tables within one transaction, `tx`."""
 
     def __init__(self, db: PostgresConnection) -> None:
@@ -73,9 +73,9 @@ class Tables:
             cursor.execute(query.encode())
             yield from cursor
 
-    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+    def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         """Returns what is in the tables' columns."""
-        return {table: Contents.of(self._values(table, columns)) for table, columns in wanted.items()}
+        return {table: TableDigest.of(self._values(table, columns)) for table, columns in wanted.items()}
 
     def _values(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         with self._db.cursor(name="values", row_factory=tuple_row) as cursor:
@@ -188,7 +188,7 @@ class InPostgres:
             raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
     @contextmanager
-    def snapshot(self) -> Iterator[Tables]:
+    def snapshot(self) -> Iterator[TableCopy]:
         """Yields the whole database as of one moment, while others write.
 
         Raises:
@@ -197,7 +197,7 @@ class InPostgres:
         try:
             with closing(connect(self.url)) as db:
                 db.execute("begin isolation level repeatable read, read only")
-                yield Tables(db)
+                yield TableCopy(db)
         except psycopg.Error as error:
             raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
 
@@ -239,7 +239,7 @@ class InPostgres:
                 db.execute(sql.SQL("lock table {} in exclusive mode").format(names))
                 require_current(version_of(db), "The database")
                 _require_no_bot(db)
-                held = Tables(db)
+                held = TableCopy(db)
                 held.to_file(to)
                 yield held.tx
                 # Keeps a leader that stood still all along from continuing.
@@ -247,7 +247,7 @@ class InPostgres:
         except psycopg.Error as error:
             raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
 
-    def contents(self, wanted: Columns) -> Mapping[str, Contents]:
+    def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         with self.snapshot() as found:
             return found.contents(wanted)
 
@@ -286,7 +286,7 @@ class InPostgres:
 
 
 @contextmanager
-def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[tuple[Tables, bool]]:
+def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[tuple[TableCopy, bool]]:
     """Yields new, empty tables in a transaction, and whether the old ones were in use and moved to the new schema
     `aside`. `drop`: the old ones are dropped, whatever they hold.
 
@@ -310,7 +310,7 @@ def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[t
             prepared(db)
             # Keeps a leader that was stopped all along from continuing.
             db.execute("update lease set epoch = %s", [epoch + 1])
-            yield Tables(db), is_aside
+            yield TableCopy(db), is_aside
             is_whole = True
     except psycopg.OperationalError as error:
         if not is_whole:

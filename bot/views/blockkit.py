@@ -17,7 +17,7 @@ from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
 from core.clarification import Clarification, Question
-from core.lists import Page
+from core.lists import ListPage
 
 Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]
@@ -543,7 +543,7 @@ def link_button(label: str, url: str | None) -> tuple[Button, ...]:
 
 
 def turning(
-    page: Page[Any], press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
+    page: ListPage[Any], press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
 ) -> tuple[Button, ...]:
     """Returns the buttons to the previous and the next page. `press` makes the press for a page; `first` numbers the
     buttons.

@@ -103,7 +103,7 @@ from core.clarification import (
     round_with,
 )
 from core.errors import AnswerRejected, ReasonWanted
-from core.lists import Page, page_of
+from core.lists import ListPage, page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
@@ -252,7 +252,10 @@ def accept_modal(record: Clarification, page: int = 1, locale: str = "") -> View
 
 
 def _page(
-    on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "", more: tuple[Button, ...] = ()
+    on: ListPage[tuple[_Shown, ...]],
+    press: Callable[[int], Press],
+    said: str = "",
+    more: tuple[Button, ...] = (),
 ) -> tuple[Part, ...]:
     """Returns one of several pages, followed by `said`, the buttons to its neighbours, and `more`."""
     note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""

@@ -47,7 +47,7 @@ from bot.views.wording import (
 )
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
-from core.lists import Page, several
+from core.lists import ListPage, several
 from core.summary import Seen
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -111,12 +111,12 @@ class Chosen:
     """
 
     user: str
-    inbox: Page[Seen]
-    taken: Page[Seen]
-    agents: Page[AgentNode]
-    ready: Page[ReadyItem]
-    duty: Page[DutyLine]
-    answers: Page[QuestionRow]
+    inbox: ListPage[Seen]
+    taken: ListPage[Seen]
+    agents: ListPage[AgentNode]
+    ready: ListPage[ReadyItem]
+    duty: ListPage[DutyLine]
+    answers: ListPage[QuestionRow]
     unsure: bool = False
     stranger: bool = False
     locale: str = ""
@@ -141,7 +141,7 @@ def home(shown: Chosen) -> View:
 
 
 def _part(shown: Chosen, section: HomeSection, rows: Sequence[Part]) -> Iterator[Part]:
-    page: Page[Any] = getattr(shown, section)
+    page: ListPage[Any] = getattr(shown, section)
     heading = HEADINGS[section] + (f" ({page.total})" if page.total else "")
     if page.pages > 1:
         heading += f", page {page.number} of {page.pages}"
@@ -156,7 +156,7 @@ def _part(shown: Chosen, section: HomeSection, rows: Sequence[Part]) -> Iterator
     yield Actions(turns)
 
 
-def _questions(section: HomeSection, page: Page[Seen], user: str) -> list[Part]:
+def _questions(section: HomeSection, page: ListPage[Seen], user: str) -> list[Part]:
     first = 100 * SECTIONS.index(section)
     return [part for n, each in enumerate(page.items, first) for part in _question(each, n, user)]
 

@@ -54,7 +54,7 @@ from bot.views.wording import (
 )
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification, Round
-from core.lists import Decided, Page, PastDecision, page_of, several
+from core.lists import Decided, ListPage, PastDecision, page_of, several
 
 PAGE_SIZE = 8  # of a command's list
 LINES = 10
@@ -137,7 +137,7 @@ def said(words: str, *, heading: str = "", live: bool = True) -> Draft:
     return _listing(heading, [Section(Words(each, live=live)) for each in inert.split(words, _PIECE)])
 
 
-def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
+def listing(heading: str, page: ListPage[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
     """Returns a page of clarifications. `query` repeats the list; `notes` are plain text."""
     where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
@@ -285,7 +285,7 @@ def rollup(
     return fixed("rollup", parts)
 
 
-def rollup_modal(page: Page[Clarification]) -> View:
+def rollup_modal(page: ListPage[Clarification]) -> View:
     """Returns a page of the open questions of a roll-up card."""
     if not page.items:
         return View(sections("No open questions left here."), LIST_CALLBACK, title="Open questions")
@@ -347,7 +347,7 @@ def _listing(heading: str, parts: Iterable[Part]) -> Draft:
     return fixed("listing", made)
 
 
-def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:
+def _turning(page: ListPage[Any], query: str) -> tuple[Button, ...]:
     return turning(page, lambda to: ListPress("page", query, to))
 
 

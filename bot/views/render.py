@@ -32,7 +32,7 @@ _encoded = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RenderedMessage:
     """A message. `text` (≤ 4000) is read aloud and shown in notifications; it is escaped and sent with `mrkdwn:
     false, parse: "none"`. `more`: if `text` is only the beginning, the whole in pieces for the thread, plain text (≤
     3900 each once escaped).
@@ -92,7 +92,7 @@ class Renderer:
         posted_to_fallback: str | None = None,
         asks_an_agent: bool = False,
         shrinks: bool = False,
-    ) -> Message:
+    ) -> RenderedMessage:
         """Returns the card of a question (`bot.views.card`). Falls back to plain text if it cannot be laid out:
         people must see it, whatever an agent put into it.
         """
@@ -139,7 +139,7 @@ class Renderer:
             _log.exception("cannot lay out an action for approval", clarification=record.id)
         return self.view(forms.message_modal("Not accepted", _NOT_WHOLE))
 
-    def message(self, draft: Draft) -> Message:
+    def message(self, draft: Draft) -> RenderedMessage:
         """Returns a message for Slack.
 
         Raises:
@@ -153,7 +153,7 @@ class Renderer:
         blockkit.check_message(draft.text, blocks)
         if kinds := newer(blocks):
             blockkit.check_message(draft.text, classic(blocks, kinds))
-        return Message(draft.text, blocks, draft.more)
+        return RenderedMessage(draft.text, blocks, draft.more)
 
     def view(self, view: View) -> dict[str, Any]:
         """Returns a modal or the Home tab for Slack.

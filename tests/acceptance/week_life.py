@@ -34,7 +34,7 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from core.clock import Clock
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
@@ -61,8 +61,8 @@ create trigger if not exists week_record_again after update of body on clarifica
 class WordsOnly(Renderer):
     """Without the templates, which take most of a week's time."""
 
-    def message(self, draft: Draft) -> Message:
-        return Message(draft.text, [], draft.more)
+    def message(self, draft: Draft) -> RenderedMessage:
+        return RenderedMessage(draft.text, [], draft.more)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from yarl import URL
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.http import HttpClient, HttpStream
 from bot.oncall.outside import OutsidePager, PagerText
-from bot.people.access import Person, Refusal
+from bot.people.access import AccessRefusal, Person
 from bot.people.directory import Installation, Profile
 from bot.routing import Audience
 from bot.show import outbox
@@ -343,10 +343,10 @@ class Gate:
 
     async def refusal(
         self, person: Person, channel: str, audience: Audience, clarification: str | None = None
-    ) -> Refusal | None:
+    ) -> AccessRefusal | None:
         return None
 
-    async def refusal_on(self, person: Person, route: object) -> Refusal | None:
+    async def refusal_on(self, person: Person, route: object) -> AccessRefusal | None:
         return None
 
     async def deciding(

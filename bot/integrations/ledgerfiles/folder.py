@@ -115,7 +115,7 @@ def move_aside(settings: FolderSettings, name: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgottenRecords:
     """Forgotten records that files may still hold, by issue. `is_written`: the bridge wrote files of these issues."""
 
     names: Mapping[int, Container[str]]
@@ -123,7 +123,7 @@ class Forgotten:
     is_written: bool
 
 
-def forgotten_in(settings: FolderSettings, tx: Tx, ids: Sequence[str]) -> Forgotten:
+def forgotten_in(settings: FolderSettings, tx: Tx, ids: Sequence[str]) -> ForgottenRecords:
     """Returns which of the records are forgotten; in another installation's folder, those that the bridge knows from there."""
     with closing(settings.files()) as files:
         (ours,) = tx.rows("select id from installation")
@@ -146,10 +146,10 @@ def forgotten_in(settings: FolderSettings, tx: Tx, ids: Sequence[str]) -> Forgot
             and (is_ours or clarification in json.loads(row["base"] or "{}"))
         ):
             its.add(clarification)
-    return Forgotten(names, is_ours, is_written)
+    return ForgottenRecords(names, is_ours, is_written)
 
 
-def erase(settings: FolderSettings, forgotten: Forgotten, *, writes: bool) -> Erased:
+def erase(settings: FolderSettings, forgotten: ForgottenRecords, *, writes: bool) -> Erased:
     """Removes what forgotten records said from files, and deletes those that were set aside as unreadable, as they may contain
     anything. `writes`: no bot runs: beside one, which does it as its files follow, what another process writes is somebody's act.
     """

@@ -12,7 +12,7 @@ import pytest
 from bot.integrations.digest.figures import Approvals, Count, Digest, DigestBuilder, Share, Stretch
 from bot.integrations.digest.message import by_day, by_route
 from bot.integrations.digest.message import message as digest
-from bot.views.render import Message
+from bot.views.render import RenderedMessage
 from tests.unit.bot.judges import RENDERER, judge_message, shown
 
 MINUTE = timedelta(minutes=1)
@@ -27,7 +27,7 @@ def shares(number: int, name: str = "agent-{}-*") -> tuple[Share, ...]:
     return tuple(Share(name.format(n), 100 - n, 1, n * MINUTE + MINUTE) for n in range(number))
 
 
-def message(found: Digest, *names: str, locale: str = "") -> Message:
+def message(found: Digest, *names: str, locale: str = "") -> RenderedMessage:
     """The message, which Slack takes."""
     counted = [(title, [Count(name, 3) for name in names]) for title in ("Top topics", "Top askers") if names]
     draft = digest(

@@ -12,7 +12,7 @@ from slack_sdk.models.views import View
 
 from bot.views import inert
 from bot.views.forms import full_view
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from core.clarification import Clarification
 from tests.kit.times import DATE, judge_times, walk
 from workspace.rules import check_message, check_view
@@ -25,7 +25,7 @@ NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")
 
 
-def judge_message(message: Message) -> None:
+def judge_message(message: RenderedMessage) -> None:
     """Slack takes it as a post and as an update, and nothing in it is live but the bot's own."""
     payload = {"text": message.text, "blocks": message.blocks}
     assert check_message(payload) == []

@@ -25,7 +25,7 @@ from bot.home import (
     chosen,
 )
 from bot.oncall.roster import OnDuty, Roster
-from bot.people.access import AccessControl, Person, Refusal
+from bot.people.access import AccessControl, AccessRefusal, Person
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
@@ -546,11 +546,11 @@ class Gate(AccessControl):
         self.asked: Counter[str] = Counter()
         self.away = False
 
-    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+    async def refusal_on(self, person: Person, route: RouteSettings) -> AccessRefusal | None:
         self.asked[route.channel] += 1
         if self.away:
             raise SlackUnreachableError("timeout")
-        return None if route.channel == "C1" else Refusal("you are not in the channel", ())
+        return None if route.channel == "C1" else AccessRefusal("you are not in the channel", ())
 
 
 class TwoRoutes(Audiences):

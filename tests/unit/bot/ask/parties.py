@@ -18,7 +18,7 @@ from bot.ask.client import Reply
 from bot.ask.dialects import Dialect
 from bot.ask.inbox import Arrived, Inbox, Incoming
 from bot.ask.producers import Producers
-from bot.ask.receiver import Trouble
+from bot.ask.receiver import StreamTrouble
 from bot.errors import StorageUnavailable
 from bot.settings.model import ProducerSettings
 from bot.storage.opening import open_storage
@@ -130,7 +130,7 @@ class Party:
         self.producers: Producers
         self.clock = ManualClock(NOW)
         self.telemetry = Telemetry(self.clock)
-        self.troubles: list[Trouble] = []
+        self.troubles: list[StreamTrouble] = []
         self._configured = configured
         self._open_on = open_on
         self._make_box = box
@@ -162,7 +162,7 @@ class Party:
         await self._store.close()
         self._folder.cleanup()
 
-    async def tell(self, trouble: Trouble) -> None:
+    async def tell(self, trouble: StreamTrouble) -> None:
         self.troubles.append(trouble)
 
     def state(self, name: str = "planner") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bot.ask.client import Reply
 from bot.ask.inbox import Arrived, Inbox, Incoming
 from bot.ask.producers import Producers
 from bot.ask.push import Push
-from bot.ask.receiver import Trouble
+from bot.ask.receiver import StreamTrouble
 from bot.errors import StorageUnavailable
 from bot.settings.model import ProducerSettings
 from bot.storage.opening import open_storage
@@ -43,7 +43,7 @@ class Life:
         self.store = store
         self.clock = clock
         self.inbox = KeptInbox(store)
-        self.troubles: list[Trouble] = []
+        self.troubles: list[StreamTrouble] = []
         self.pages = True  # False: they cannot be stored either
         self.producers = Producers(
             [ProducerSettings(name=name) for name in names],
@@ -64,7 +64,7 @@ class Life:
     def status(self, name: str = "planner") -> dict[str, Any]:
         return self.producers.status()[name]
 
-    async def tell(self, trouble: Trouble) -> None:
+    async def tell(self, trouble: StreamTrouble) -> None:
         if not self.pages:
             raise StorageUnavailable("The disk is full.")
         self.troubles.append(trouble)

@@ -22,7 +22,7 @@ from bot.ask.inbox import (
     reserve_above,
     take,
 )
-from bot.ask.receiver import Arrival, Gaps, Receiver, Trouble
+from bot.ask.receiver import Arrival, Gaps, Receiver, StreamTrouble
 from bot.ask.sse import Frame, Oversize
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import LockedError
@@ -239,7 +239,7 @@ class Desk:
 
     def __init__(self, store: Store) -> None:
         self.box, self.clock = Box(store), ManualClock(NOW)
-        self.troubles: list[Trouble] = []
+        self.troubles: list[StreamTrouble] = []
         self.receiver = Receiver(
             speaker=Speaker("planner"),
             inbox=self.box,
@@ -249,7 +249,7 @@ class Desk:
         )
         self.counters, self.offset = self.receiver.counters, self.receiver.offset
 
-    async def tell(self, trouble: Trouble) -> None:
+    async def tell(self, trouble: StreamTrouble) -> None:
         self.troubles.append(trouble)
 
     async def take(self, data: object, **fields: Any) -> None:

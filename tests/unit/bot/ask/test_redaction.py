@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.ask import redaction
-from bot.ask.redaction import Redaction, TooSlow, what_slows
+from bot.ask.redaction import PatternTooSlow, Redaction, what_slows
 
 EMAIL = "[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+[.][A-Za-z]{2,}"
 
@@ -43,7 +43,7 @@ async def test_names_and_values_are_replaced_numbers_where_that_is_wanted() -> N
 )
 @pytest.mark.usefixtures("impatient")
 async def test_all_texts_of_a_question_share_its_time(value: Any, pattern: str) -> None:
-    with pytest.raises(TooSlow) as caught:
+    with pytest.raises(PatternTooSlow) as caught:
         await redacted(value, "hunter[0-9]", pattern)
     assert caught.value.number == 1
 
@@ -58,7 +58,9 @@ async def test_one_producer_does_not_wait_for_another() -> None:
     await asyncio.sleep(0)
     assert await other.run(lambda redactor: redactor.redacted("hunter2")) == "[redacted]"
     assert not any(each.done() for each in busy)
-    assert all(isinstance(each, TooSlow) for each in await asyncio.gather(*busy, return_exceptions=True))
+    assert all(
+        isinstance(each, PatternTooSlow) for each in await asyncio.gather(*busy, return_exceptions=True)
+    )
 
 
 @pytest.mark.parametrize(

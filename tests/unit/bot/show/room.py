@@ -19,7 +19,7 @@ from bot.show.messenger import Messenger
 from bot.show.rollups import Rollups
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
-from bot.views.render import Message
+from bot.views.render import RenderedMessage
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
@@ -228,7 +228,7 @@ class Room:
         await self.messenger.lanes.close()
 
     async def _drawn(self, row: MessageRow) -> Drawn:
-        return Drawn(Message("It is escalated", []), final=False, needed=True)
+        return Drawn(RenderedMessage("It is escalated", []), final=False, needed=True)
 
     async def _raise(self, incident: NewIncident) -> None:
         self.raised.append(incident)

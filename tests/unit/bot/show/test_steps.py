@@ -9,14 +9,16 @@ import pytest
 from bot.show.desired import Desired
 from bot.show.lanes import Again, Done, NotYet
 from bot.show.messages import MessageRow
-from bot.show.steps import NO_TROUBLE, NOT_NEEDED, Step, Tried, Trouble, next_step
+from bot.show.steps import NO_TROUBLE, NOT_NEEDED, PostTrouble, Step, Tried, next_step
 from bot.slackapi import Later, Never, Sent, Unknown
-from bot.views.render import Message
+from bot.views.render import RenderedMessage
 
 NEW = MessageRow("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1, "planner", "ses")
 BEGUN = replace(NEW, channel="C1", intent_at=100.0)
 THERE = replace(NEW, channel="C1", ts="1.1", shown="old")
-OPEN = Desired(Message("Deploy?", []), "new", final=False, channel="C1", metadata={}, matches={}, needed=True)
+OPEN = Desired(
+    RenderedMessage("Deploy?", []), "new", final=False, channel="C1", metadata={}, matches={}, needed=True
+)
 OVER = replace(OPEN, needed=False, final=True)
 UNWANTED = replace(OPEN, unwanted=True)
 GONE = replace(OVER, gone=True, unwanted=True)
@@ -106,7 +108,7 @@ def test_next_step_while_posting_is_paused(
 @pytest.mark.parametrize("row", [NEW, THERE])
 def test_what_is_refused_also_as_plain_text_cannot_be_placed(row: MessageRow) -> None:
     tried = Tried("update" if row.ts else "post", NO_BLOCKS)
-    step = next_step(row, OPEN, tried, paused=False, trouble=Trouble("plain", "invalid_blocks", 1))
+    step = next_step(row, OPEN, tried, paused=False, trouble=PostTrouble("plain", "invalid_blocks", 1))
     assert step == Step("unplaceable", reason="invalid_blocks")
 
 
@@ -117,24 +119,24 @@ FAILS = Unknown("internal_error")
 @pytest.mark.parametrize(
     ("row", "desired", "tried", "trouble", "step"),
     [
-        (NEW, OPEN, Tried("post", NEW_CODE, 100.0), Trouble("full", "", 1, 100.0), Step(None, Again(15.0, posted=True))),
-        (THERE, OVER, Tried("update", NEW_CODE, 399.0), Trouble("full", "", 9, 100.0), Step(None, Again(15.0))),
-        (THERE, OVER, Tried("update", NEW_CODE, 400.0), Trouble("full", "", 9, 100.0), Step("plain", Again(0.0))),
-        (NEW, OPEN, Tried("post", NEW_CODE, 400.0), Trouble("plain", "", 1, 100.0), Step("unplaceable", reason="brand_new_code")),
-        (NEW, OPEN, Tried("post", Later("update_failed", alone=True)), Trouble(), Step(None, Again(15.0, posted=True))),
-        (NEW, OPEN, Tried("post", FAILS), Trouble("full", "internal_error", 2), Step(None, Again(0.5, posted=True))),
-        (NEW, OPEN, Tried("post", FAILS), Trouble("full", "internal_error", 3), Step("classic", Again(0.5, posted=True))),
-        (NEW, OPEN, Tried("post", FAILS), Trouble("classic", "internal_error", 3), Step("plain", Again(0.5, posted=True))),
-        (NEW, OPEN, Tried("post", FAILS), Trouble("plain", "internal_error", 3), Step("unplaceable", Again(30.0, posted=True), "internal_error")),
-        (NEW, OPEN, Tried("post", SILENT), Trouble("full", "timeout", 9), Step(None, Again(0.5, posted=True))),
-        (THERE, OVER, Tried("update", FAILS), Trouble("full", "internal_error", 3), Step("classic", Again(0.5))),
-        (THERE, OVER, Tried("update", FAILS), Trouble("plain", "internal_error", 3), Step("may change", Again(30.0), "internal_error")),
-        (THERE, OVER, Tried("update", Never("edit_window_closed", "message")), Trouble(), Step("say below", reason="edit_window_closed")),
-        (THERE, OPEN, Tried("update", Never("edit_window_closed", "message")), Trouble(), Step("move", Again(0.0))),
+        (NEW, OPEN, Tried("post", NEW_CODE, 100.0), PostTrouble("full", "", 1, 100.0), Step(None, Again(15.0, posted=True))),
+        (THERE, OVER, Tried("update", NEW_CODE, 399.0), PostTrouble("full", "", 9, 100.0), Step(None, Again(15.0))),
+        (THERE, OVER, Tried("update", NEW_CODE, 400.0), PostTrouble("full", "", 9, 100.0), Step("plain", Again(0.0))),
+        (NEW, OPEN, Tried("post", NEW_CODE, 400.0), PostTrouble("plain", "", 1, 100.0), Step("unplaceable", reason="brand_new_code")),
+        (NEW, OPEN, Tried("post", Later("update_failed", alone=True)), PostTrouble(), Step(None, Again(15.0, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), PostTrouble("full", "internal_error", 2), Step(None, Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), PostTrouble("full", "internal_error", 3), Step("classic", Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), PostTrouble("classic", "internal_error", 3), Step("plain", Again(0.5, posted=True))),
+        (NEW, OPEN, Tried("post", FAILS), PostTrouble("plain", "internal_error", 3), Step("unplaceable", Again(30.0, posted=True), "internal_error")),
+        (NEW, OPEN, Tried("post", SILENT), PostTrouble("full", "timeout", 9), Step(None, Again(0.5, posted=True))),
+        (THERE, OVER, Tried("update", FAILS), PostTrouble("full", "internal_error", 3), Step("classic", Again(0.5))),
+        (THERE, OVER, Tried("update", FAILS), PostTrouble("plain", "internal_error", 3), Step("may change", Again(30.0), "internal_error")),
+        (THERE, OVER, Tried("update", Never("edit_window_closed", "message")), PostTrouble(), Step("say below", reason="edit_window_closed")),
+        (THERE, OPEN, Tried("update", Never("edit_window_closed", "message")), PostTrouble(), Step("move", Again(0.0))),
     ],
 )  # fmt: skip
 def test_step_after_several_refusals(
-    row: MessageRow, desired: Desired, tried: Tried, trouble: Trouble, step: Step
+    row: MessageRow, desired: Desired, tried: Tried, trouble: PostTrouble, step: Step
 ) -> None:
     assert next_step(row, desired, tried, paused=False, trouble=trouble) == step
 
@@ -143,7 +145,7 @@ def test_trouble_counts_the_same_refusal_of_the_same_layout() -> None:
     once = NO_TROUBLE.after("internal_error", 10.0)
     twice = once.after("internal_error", 20.0)
     assert (twice.count, twice.since) == (2, 10.0)
-    assert twice.after("other", 30.0) == Trouble("full", "other", 1, 30.0)
-    assert twice.plainer("classic").after("internal_error", 40.0) == Trouble(
+    assert twice.after("other", 30.0) == PostTrouble("full", "other", 1, 30.0)
+    assert twice.plainer("classic").after("internal_error", 40.0) == PostTrouble(
         "classic", "internal_error", 1, 10.0
     )

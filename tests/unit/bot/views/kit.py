@@ -26,7 +26,7 @@ from bot.views.lists import (
 )
 from bot.views.lists import row as list_row
 from bot.views.page import PageContent, PageItem, outside_words, page_card
-from bot.views.render import Message, Renderer
+from bot.views.render import RenderedMessage, Renderer
 from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
@@ -36,7 +36,7 @@ from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
 from tests.unit.bot.strategies import NOW
 
 
-def judged(draft: Draft) -> Message:
+def judged(draft: Draft) -> RenderedMessage:
     message = RENDERER.message(draft)
     judge_message(message)
     return message
@@ -57,7 +57,7 @@ class Said:
     menu: list[str]
     options: dict[str, Any]
 
-    def judge(self, message: Message) -> None:
+    def judge(self, message: RenderedMessage) -> None:
         seen = shown(message.blocks)
         assert [each for each in (*self.both, *self.blocks) if each not in seen] == []
         assert [each for each in (*self.both, *self.aloud) if each not in message.text] == []
@@ -81,7 +81,7 @@ def row(
     return pytest.param(case, id=(*both, *blocks, " ".join(buttons or ()))[0] or "-")
 
 
-def menu(message: Message) -> list[str]:
+def menu(message: RenderedMessage) -> list[str]:
     selects = [item for item in walk(message.blocks) if item.get("type") == "static_select"]
     return [option["text"]["text"] for each in selects for option in each["options"]]
 

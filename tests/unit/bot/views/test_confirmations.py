@@ -21,7 +21,7 @@ from bot.views.lists import choice_of, rollup, which_question
 from bot.views.markdown import plain
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
-from bot.views.render import Message
+from bot.views.render import RenderedMessage
 from bot.views.wording import Verbosity
 from core import answers
 from core.clarification import Answer, Approval, Clarification, Confirmation, Decider, Direct
@@ -105,7 +105,7 @@ def unmistakable(record: Clarification) -> list[str]:
     return [part for part in said if part]
 
 
-def judged(record: Clarification, message: Message) -> None:
+def judged(record: Clarification, message: RenderedMessage) -> None:
     judge_message(message)
     blocks = shown(message.blocks)
     for part in unmistakable(record):

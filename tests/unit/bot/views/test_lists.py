@@ -21,7 +21,7 @@ from bot.views.lists import (
     which_question,
 )
 from core.clarification import Clarification, Holder
-from core.lists import Page, page_of
+from core.lists import ListPage, page_of
 from core.transitions import escalated, taken
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown
@@ -79,7 +79,7 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     judge_message(
         RENDERER.message(rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))
     )
-    judge_view(RENDERER.view(rollup_modal(Page(tuple(records[:20]), 2, 4, 61))))
+    judge_view(RENDERER.view(rollup_modal(ListPage(tuple(records[:20]), 2, 4, 61))))
     which = RENDERER.message(which_question(records, "1716561732.123456"))
     judge_message(which)
     values = [unseal(item["value"])[1] for item in walk(which.blocks) if "value" in item]
@@ -118,7 +118,7 @@ def test_unreadable_ledger_leaves_the_row_without_controls() -> None:
     [(1, 1, []), (1, 2, ["Next"]), (2, 2, ["Previous"]), (2, 3, ["Previous", "Next"])],
 )
 def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> None:
-    shown_here = Page((row(record_of(), Offer(), 0),), page, pages, 8 * pages)
+    shown_here = ListPage((row(record_of(), Offer(), 0),), page, pages, 8 * pages)
     answer = listing("Open", shown_here, query="#42")
     blocks = RENDERER.message(answer).blocks
     buttons = [each for each in walk(blocks) if each.get("action_id", "").startswith("list.page")]
@@ -128,7 +128,7 @@ def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> 
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
 
 
-def _page(*rows: ListRow) -> Page[ListRow]:
+def _page(*rows: ListRow) -> ListPage[ListRow]:
     return page_of(rows, 1, PAGE_SIZE)
 
 
@@ -145,6 +145,6 @@ def test_list_of_the_longest_questions_fits(said_by_agents: str) -> None:
     ]  # fmt: skip
     rows = [row(each, Offer(answer=True, take=True), n) for n, each in enumerate(found)]
 
-    message = RENDERER.message(listing("Open", Page(tuple(rows), 1, 13, 99), query="", notes=["8"]))
+    message = RENDERER.message(listing("Open", ListPage(tuple(rows), 1, 13, 99), query="", notes=["8"]))
     judge_message(message)
     assert "&" in said_by_agents or message.text.count(found[0].id) == PAGE_SIZE  # read aloud to its end

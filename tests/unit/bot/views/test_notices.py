@@ -23,7 +23,7 @@ from bot.views.notices import (
     tools_notice,
 )
 from bot.views.page import ItemState, PageItem
-from bot.views.render import Message
+from bot.views.render import RenderedMessage
 from core.clarification import Clarification
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, labels, shown
@@ -38,7 +38,7 @@ def handoff(**fields: Any) -> Handoff:
     return handoff_of(event("handoff.requested", **fields))
 
 
-def card(found: Handoff, state: ItemState = "live", **fields: Any) -> Message:
+def card(found: Handoff, state: ItemState = "live", **fields: Any) -> RenderedMessage:
     return judged(handoff_card(found, PageItem(7, "handoff", "", "", state=state, **fields)))
 
 
@@ -161,7 +161,7 @@ def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
     assert "Too long to show here" in message.more[-1]
 
 
-def said(record: Clarification, *answerers: str) -> Message:
+def said(record: Clarification, *answerers: str) -> RenderedMessage:
     return judged(nudge(record, answerers))
 
 
