@@ -7,6 +7,7 @@ the name of the table: `teams = "clarify_teams:integration"`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -15,9 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import structlog
-
-_log = structlog.get_logger("clarify.integrations")
+_log = logging.getLogger("clarify.integrations")
 GROUP = "clarify.integrations"
 _FOLDER = Path(__file__).parent
 
@@ -85,7 +84,7 @@ def installed() -> Iterator[Any]:
         try:
             yield load(name)
         except Exception:  # noqa: BLE001 - others wrote it
-            _log.exception("an integration cannot be loaded", integration=name)
+            _log.exception("an integration cannot be loaded: %s", name)
 
 
 def load(name: str) -> Any:

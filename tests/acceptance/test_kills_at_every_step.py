@@ -104,7 +104,7 @@ EDGES = {
         "taken in": (r"commit .*\+inbox.*", None),
         "record written": (r"commit .*\+clarifications.*", "taken in"),
         "marker taken": ("link marker", "record written"),
-        "its contents stored": (r"commit .*\+bridge.*", "marker taken"),
+        "its contents stored": (r"commit .*\+ledgerfiles.*", "marker taken"),
         "file replaced": ("replace ledger", "its contents stored"),
         "marker left": ("unlink marker", "file replaced"),
         "archived": ("link archived ledger", "marker left"),

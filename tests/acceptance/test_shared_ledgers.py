@@ -237,7 +237,7 @@ async def test_marker_of_any_content_is_honoured_until_it_is_old(
 async def test_bot_that_slept_for_too_long_does_not_write_over_its_robber(world: Outside) -> None:
     """A closed laptop: its marker grew old, another took the lock by the rules."""
     shared = Shared(world.folder)
-    path = ("after link marker", r"after commit .*\+bridge.*")
+    path = ("after link marker", r"after commit .*\+ledgerfiles.*")
     sleeps = Plan(NEVER, world.folder / "epitaph.txt", path=path, signal=signal.SIGSTOP)
     async with Doomed.of(world, first=partial(install, sleeps)) as life:
         life.arm()

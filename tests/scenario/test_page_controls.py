@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.until import until
 from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
 from workspace.controls import find
@@ -267,6 +268,7 @@ async def test_p12_page_that_was_clicked_while_it_was_drawn_stays(stage: Night) 
         await stage.becomes(page, "Claimed by")
         await stage.press(card, "No", FOLAKE)
         await stage.becomes(page, "Answered: “No”")
+        await until(lambda: not [*bot.board.incidents])
         assert before is not None
         drawn = await bot.board.page_view.draw(before)
         assert drawn is not None
