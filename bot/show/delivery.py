@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
 from bot.show.lanes import CARD, DEAD_CONTROLS, NOTICE, Lanes, Priority, card_priority
-from bot.show.messages import Fresh, MessageRow, Messages
+from bot.show.messages import Fresh, MessageRow, Messages, card_of
 from bot.show.messenger import live_blocks
 from bot.show.rollups import Rollups, rolled_up
 from bot.slackapi import Place
@@ -89,10 +89,11 @@ class Delivery:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        for clarification, number in await self.messages.carded():
-            record = self.index.get(clarification)
-            if record is not None and record.round == number:
+        stored = await self.messages.carded()
+        for record in self.index:
+            if stored.get((record.id, record.round)):
                 self.rollups.note_card(record)
+        await self.messages.add_cards(self._lacking(self.index, stored))
         owed = await self.messages.owed()
         for row in owed:
             if row.ts is not None:
@@ -157,7 +158,11 @@ class Delivery:
             for record in changed
             if not (record.is_open and self.audiences.shows(record)) or self.rollups.claim_card(record.id)
         }
-        for row in await self.messages.cards_of(shown.keys()):
+        rows = await self.messages.cards_of(shown.keys())
+        if lacking := self._lacking(shown.values(), {(row.clarification, row.round) for row in rows}):
+            await self.messages.add_cards(lacking)
+            rows = await self.messages.cards_of(shown.keys())
+        for row in rows:
             priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(
                 row.channel or row.target,
@@ -170,6 +175,18 @@ class Delivery:
             self._send(row)
         for group in {self.rollups.group(record) for record in changed}:
             await self._roll_up(group)
+
+    def _lacking(
+        self, records: Iterable[Summary], stored: Container[tuple[str | None, int | None]]
+    ) -> list[Fresh]:
+        """Returns the cards that were not stored with their records: whoever wrote those did not know yet that people are to see
+        them, since the routes, or who answers for a role, have changed since, or it had no configuration.
+        """
+        return [
+            card_of(self.audiences, record)
+            for record in records
+            if (record.id, record.round) not in stored and self.audiences.shows(record)
+        ]
 
     async def _roll_up(self, group: Group) -> None:
         """Gives free card slots to the next held questions. Shows or updates the roll-up card of the others."""

@@ -231,13 +231,21 @@ class Messages:
                  and (kind <> 'card' or ts is null or shown is null or shown <> cast(revision as text))"""
         )
 
-    async def carded(self) -> list[tuple[str, int]]:
-        """Returns the clarifications that have a card in Slack, or may have, which may still change; each with its round."""
+    async def carded(self) -> dict[tuple[str, int], bool]:
+        """Returns the clarifications that need something and have a stored card, each with its round: whether the card is in Slack,
+        or may be, and may still change.
+        """
         rows = await self._store.read(
-            """select clarification, round from messages
-               where kind = 'card' and final = 0 and failed is null and (ts is not null or intent_at is not null)"""
+            """select clarification, round, case when final = 0 and failed is null
+                 and (ts is not null or intent_at is not null) then 1 else 0 end as posted
+               from messages join clarifications on clarifications.id = clarification where kind = 'card' and live = 1"""
         )
-        return [(row["clarification"], row["round"]) for row in rows]
+        return {(row["clarification"], row["round"]): bool(row["posted"]) for row in rows}
+
+    async def add_cards(self, cards: Sequence[Fresh]) -> None:
+        """Stores cards, unless they are stored already."""
+        if cards:
+            await self._store.write(lambda tx: put_cards(tx, cards))
 
     async def changing_in(self, channel: str) -> list[MessageRow]:
         """Returns the messages in a channel that may still change, oldest first."""

@@ -214,12 +214,12 @@ class Answering:
     async def ask_which(
         self, waiting: Sequence[Clarification], written: Written, person: Person, name: str, at: datetime
     ) -> Tell:
-        """Store what a person wrote under a digest of `name`, and ask which question it answers.
+        """Store what a person wrote under the id of `name`, and ask which question it answers.
 
         Raises:
             StorageUnavailable: the text is not stored.
         """
-        text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        text_id = text_id_of(name)
         kept: dict[str, object] = {**written._asdict(), "user": person.user, "at": at.isoformat()}
         await self.memory.keep_text(text_id, kept)
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
@@ -513,3 +513,8 @@ class Interactions:
         if failed is not None:
             _log.warning("cannot open a modal: %r", failed)
             await self._reply(click, Tell(MODAL_FAILED))
+
+
+def text_id_of(name: str) -> str:
+    """Returns the id of a stored text, from the name of where it was written: it fits on a button."""
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()

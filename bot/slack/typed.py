@@ -23,7 +23,7 @@ from bot.people.directory import People
 from bot.show.memory import SlackMemory
 from bot.show.messages import Messages
 from bot.slack import mrkdwn
-from bot.slack.answering import Answering
+from bot.slack.answering import Answering, text_id_of
 from bot.slack.payloads import Invocation, MessageEvent, moment
 from bot.slack.threads import Threads
 from bot.slack.unread import Unread
@@ -368,14 +368,13 @@ class TypedMessages:
         if refused[0] is not None and all(refused):
             return _privately(refused[0])
         which = await self._ask_which([*waiting, *decided], reply)
-        return TypedResponse(
-            aloud=which.text, blocks=which.blocks, key=f"which:{message.channel}:{message.ts}"
-        )
+        # By this key, whoever forgets the message finds the stored text (`bot.show.memory.forget_asked`).
+        key = f"which:{text_id_of(_name(message))}"
+        return TypedResponse(aloud=which.text, blocks=which.blocks, key=key)
 
     async def _ask_which(self, asked: list[Clarification], reply: TypedReply) -> Tell:
         message, at = reply.message, min(reply.message.at, self.clock.now())
-        name = f"{message.channel}:{message.ts}"
-        return await self.answering.ask_which(asked, reply.written, reply.person, name, at)
+        return await self.answering.ask_which(asked, reply.written, reply.person, _name(message), at)
 
     async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message
@@ -517,6 +516,10 @@ def _decided_last(record: Clarification) -> datetime:
 
 def _closed_at(record: Clarification) -> datetime | None:
     return record.given.answered_at or record.resolved_at
+
+
+def _name(message: MessageEvent) -> str:
+    return f"{message.channel}:{message.ts}"
 
 
 def _privately(reaction: Told) -> TypedResponse:

@@ -23,7 +23,7 @@ from tests.kit.ledgers import kept_ledger, write_records
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
-from workspace.seed import AGENTS, FOLAKE
+from workspace.seed import ADE, AGENTS, FOLAKE
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"
@@ -118,6 +118,20 @@ async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Worl
         await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
     assert list(leaks(stage, SECRET)) == []
     assert stage.record()["status"] == "abandoned"
+
+
+async def test_what_a_person_typed_goes_though_nobody_said_yet_which_question_it_answers(
+    stage: World,
+) -> None:
+    async with stage.bot() as bot, erasing(bot):
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        await stage.ask("rpl_2", question="Which region?", accepted_response_kinds=["freetext"])
+        await stage.workspace.post(ADE, AGENTS, SECRET, thread_ts=card.ts)
+        await stage.message("Which question is this an answer to?")
+        assert list(kept(stage, SECRET))
+        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+        assert done.code == 0, done.err
+    assert not list(kept(stage, SECRET))
 
 
 @pytest.mark.either_database

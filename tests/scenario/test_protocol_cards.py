@@ -63,11 +63,12 @@ class Elsewhere:
 
 
 @asynccontextmanager
-async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
+async def elsewhere(stage: World, *, is_configured: bool = True) -> AsyncIterator[Elsewhere]:
     store = await open_storage(stage.rows, beside=True)
     try:
         ledger = DatabaseLedger(store)
-        ledger.owes = partial(owe_card, Audiences(stage._settings(configured(stage))))
+        if is_configured:
+            ledger.owes = partial(owe_card, Audiences(stage._settings(configured(stage))))
         yield Elsewhere(ledger)
     finally:
         await store.close()
@@ -104,6 +105,19 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
         assert controls(settled) == ["View full", "Verify"]
         assert (await other.ledger.find(asked.id)).given.label == "SQLite"
     assert not stage.cards(AGENTS)
+
+
+async def test_p1_question_has_its_card_though_whoever_asked_knew_of_no_people(stage: World) -> None:
+    """Such as the shell in a folder without clarify.toml, or a bot whose file named others."""
+    async with stage.bot(configured(stage)), elsewhere(stage, is_configured=False) as other:
+        await other.asks()
+        await stage.card("Which database?", ARCHITECTS)
+    async with elsewhere(stage, is_configured=False) as other:
+        await other.asks("Who may read it?", to="security")
+    async with stage.bot(
+        configured(stage, ROLES.replace('command = ["false"]', f'people = ["{ARCHITECTS}"]'))
+    ):
+        await stage.card("Who may read it?", ARCHITECTS)
 
 
 async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_it(stage: World) -> None:

@@ -88,6 +88,13 @@ async def test_open_question_says_on_its_card_that_it_comes_from_a_file(stage: W
     assert accused(stage) == []
 
 
+async def test_p1_open_question_of_another_implementation_has_a_card(stage: World) -> None:
+    put(stage, theirs())
+    async with stage.bot(text(stage, more=ROLES)):
+        await stage.card("Which database?")
+    assert accused(stage) == []
+
+
 async def test_p5_answer_without_a_receipt_is_nobodys_but_the_files(stage: World) -> None:
     """Whoever can write the folder could write all that the bot writes."""
     forged = in_a_persons_name("yes", FOLAKE, response=True)

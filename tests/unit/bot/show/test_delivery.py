@@ -57,7 +57,7 @@ async def test_p1_card_is_stored_with_its_record_and_owed_until_it_shows_that(wo
     await world.messages.landed(
         await world.row("card:CLR-42-001:1"), "C1", "1.0", "1", final=False, opens_thread=True
     )
-    assert (await owed(), await world.messages.carded()) == ([], [("CLR-42-001", 1)])
+    assert (await owed(), await world.messages.carded()) == ([], {("CLR-42-001", 1): True})
     await world.put(nudged(asked, NOW, SLA))
     assert await owed() == ["card:CLR-42-001:1"]
 
