@@ -91,9 +91,10 @@ Columns = Mapping[str, Sequence[str]]
 
 def columns(file: sqlite3.Connection) -> Columns:
     """Returns the tables of this release in SQLite's file, with their columns: first the one that others refer to. Those of an
-    integration that is not installed here are left out.
+    integration that is not installed here are left out. So are the versions of integrations' tables, which say what each
+    database has.
     """
-    ours = frozenset(tables())
+    ours = {*tables()} - {"integrations"}
     found = file.execute(
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'"
         " order by name <> 'clarifications', name"

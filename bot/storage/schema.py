@@ -55,24 +55,32 @@ class Behind(NamedTuple):
     sql: str
 
 
-def behind(known: Mapping[str, int]) -> Iterator[Behind]:
-    """Yields what the tables of integrations lack in a database with these versions.
+def behind(known: Mapping[str, int], wanted: Mapping[str, int] | None = None) -> Iterator[Behind]:
+    """Yields what the tables of integrations lack in a database with these versions, up to the versions `wanted`, or else to the
+    newest.
 
     Raises:
         StorageError: a newer release of an integration wrote some.
     """
     for name, files in integrations.schemas().items():
-        if (version := known.get(name, 0)) > len(files):
+        version = known.get(name, 0)
+        to = len(files) if wanted is None else wanted.get(name, 0)
+        if (highest := max(version, to)) > len(files):
             raise StorageError(
-                f"The tables of {name} have version {version}; this release knows {len(files)}."
+                f"The tables of {name} have version {highest}; this release knows {len(files)}."
             )
-        if version < len(files):
-            yield Behind(name, len(files), "\n".join(files[version:]))
+        if version < to:
+            yield Behind(name, to, "\n".join(files[version:to]))
 
 
 def versions(tx: Tx) -> dict[str, int]:
     """Returns the versions of the integrations' tables."""
     return {row["name"]: row["version"] for row in tx.rows("select name, version from integrations")}
+
+
+def uninstalled(tx: Tx) -> set[str]:
+    """Returns the integrations that have tables, but are not installed here."""
+    return versions(tx).keys() - integrations.schemas().keys()
 
 
 def note(tx: Tx, made: Sequence[Behind]) -> None:

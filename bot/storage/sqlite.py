@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -302,16 +302,16 @@ def require_current(db: sqlite3.Connection, path: Path) -> None:
     schema.require_current(version_of(db), str(path))
 
 
-def migrate(db: sqlite3.Connection, path: Path) -> None:
+def migrate(db: sqlite3.Connection, path: Path, wanted: Mapping[str, int] | None = None) -> None:
     """Makes the tables of the storage at `path`, or brings them to this release's version, in one transaction: no other process
-    sees half of it.
+    sees half of it. `wanted`: the versions for the tables of integrations, in place of the newest.
 
     Raises:
         StorageError: it is of a version that this release cannot use.
     """
     version, newest, tx = version_of(db), schema.newest_version(), Tx(db)
     schema.require_usable(version, str(path))
-    behind = list(schema.behind(schema.versions(tx) if version else {}))
+    behind = list(schema.behind(schema.versions(tx) if version else {}, wanted))
     if version < newest or behind:
         sql = "\n".join([schema.for_sqlite(version), *(each.sql for each in behind)])
         db.executescript(f"begin immediate;\n{sql}")

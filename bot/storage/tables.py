@@ -2,7 +2,8 @@
 """Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
 Blocking.
 
-A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns.
+A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns: the tables of an integration have
+the version that they have there, which may be older than what is installed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from bot.storage.postgres import (
     prepared,
     version_of,
 )
-from bot.storage.schema import require_current, tables
+from bot.storage.schema import require_current, tables, uninstalled, versions
 from bot.storage.sqlite import migrate
 from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx
@@ -88,11 +89,12 @@ class TableCopy:
 
         Raises:
             BackupError: the file cannot be written.
+            StorageError: a newer release of an integration wrote its tables.
         """
         make_private(path)
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as file:
-                migrate(file, path)
+                migrate(file, path, versions(self.tx))
                 file.execute("begin")
                 for table, columns in beside.columns(file).items():
                     file.execute(f"delete from {table}")
@@ -362,12 +364,14 @@ def _holds_any(db: PostgresConnection, table: str) -> bool:
 
 
 def _existing(db: PostgresConnection) -> list[str]:
-    """Returns those of our tables that exist."""
+    """Returns those of our tables that exist, even of integrations that are no longer installed."""
     rows = db.execute(
-        "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
-        [tables()],
+        "select tablename from pg_tables where schemaname = current_schema() order by tablename"
     )
-    return [row["tablename"] for row in rows]
+    there, ours = [row["tablename"] for row in rows], frozenset(tables())
+    gone = uninstalled(PostgresTx(db)) if "integrations" in there else ()
+    prefixes = tuple(f"{name}_" for name in gone)
+    return [each for each in there if each in ours or f"{each}_".startswith(prefixes)]
 
 
 def _set_lock_timeout(db: PostgresConnection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,9 +12,11 @@ import pytest
 
 from bot import integrations
 from bot.errors import StorageError, StorageUnavailable
+from bot.retention.move import move
 from bot.storage import beside, postgres, schema
 from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
+from bot.storage.outside import Kept, kept_at
 from bot.storage.tables import InPostgres
 from tests.kit.databases import Place, Server
 
@@ -107,3 +110,69 @@ async def test_tables_of_an_integration_have_a_version_of_their_own(
     ).close()  # it is not installed any more: its tables stay, and are in no copy
     if isinstance(place, Path):
         assert not [table for table in InSqlite(place).columns() if table.startswith("teams")]
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def other(request: pytest.FixtureRequest, tmp_path: Path, postgres_server: Server) -> Place:
+    return tmp_path / "other.db" if request.param == "SQLite" else postgres_server.new()
+
+
+def kept(place: Place) -> Kept:
+    return kept_at(place, None) if isinstance(place, Path) else kept_at(Path(), place)
+
+
+REAL = integrations.schemas()
+
+
+async def started(place: Place, *, uses: bool = True) -> list[str]:
+    """Starts on it, and has teams use its table. Returns what is in the table."""
+    store = await open_storage(place)
+    if uses:
+        await store.run("insert into teams_told (clarification) values (null)")
+    rows = await store.read("select * from teams_told") if "teams" in integrations.schemas() else []
+    await store.close()
+    return [row["about"] if "about" in row.keys() else "" for row in rows]  # noqa: SIM118 - sqlite3.Row
+
+
+@pytest.mark.parametrize("before", [[], [TOLD]], ids=["installed", "upgraded"])
+async def test_an_integration_may_be_installed_before_a_copy_and_start_after_it(
+    place: Place, other: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": before} if before else REAL)
+    await started(place, uses=bool(before))
+    monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": [TOLD, LATER]})
+    kept(place).copy(tmp_path / "copy.db")
+    kept(other).put(tmp_path / "copy.db", lambda _: None, aside="before_restore")
+    assert await started(other, uses=False) == ["real text"] * len(before)
+    move(kept(place), kept(other), now=datetime.now(UTC), replace=True)
+    assert await started(other) == ["real text"] * (len(before) + 1)
+
+
+async def test_an_integration_may_come_back_after_a_copy_that_left_its_tables_out(
+    place: Place, other: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": [TOLD]})
+    await started(place)
+    await started(other)  # its tables go aside with the others
+    is_whole = isinstance(place, Path) and isinstance(other, Path)  # a file is copied as it is
+    restored = tmp_path / "copy.db"
+    for put in (
+        lambda: kept(other).put(restored, lambda _: None, aside="before_restore"),
+        lambda: move(kept(place), kept(other), now=datetime.now(UTC), replace=True),
+    ):
+        monkeypatch.setattr(integrations, "schemas", lambda: REAL)
+        restored.unlink(missing_ok=True)
+        kept(place).copy(restored)
+        put()
+        monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": [TOLD]})
+        assert len(await started(other)) == 1 + is_whole
+
+
+async def test_a_copy_needs_the_release_that_wrote_the_tables(
+    postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": [TOLD, LATER]})
+    await started(url := postgres_server.new())
+    monkeypatch.setattr(integrations, "schemas", lambda: {**REAL, "teams": [TOLD]})
+    with pytest.raises(StorageError, match="tables of teams have version 2; this release knows 1"):
+        kept(url).copy(tmp_path / "copy.db")
