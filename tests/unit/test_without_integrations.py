@@ -13,6 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NEEDED = ("bot", "core", "templates", "workspace", "clients", "tests", "docs", "deploy", "examples")
 A_FEW = ("tests/unit/bot/test_feed.py", "tests/unit/bot/test_notices.py", "tests/acceptance/test_keeping.py")
+MORE = (
+    "tests/unit",
+    *(f"tests/scenario/test_{each}.py" for each in ("approvals", "mcp", "paging", "questions", "shell")),
+)
 # The pages of docs/ describe the integrations, too, the figures of bench measure them, and the week has a calendar.
 OF_THEM = (
     "tests/docs",
@@ -41,7 +45,16 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "what", [A_FEW, pytest.param([f"--ignore={each}" for each in OF_THEM] + ["tests"], marks=pytest.mark.ci)]
+    "what",
+    [
+        A_FEW,
+        pytest.param(MORE, marks=(pytest.mark.ci, pytest.mark.timeout(900))),
+        pytest.param(
+            [*(f"--ignore={each}" for each in OF_THEM), "tests"],
+            marks=(pytest.mark.long, pytest.mark.timeout(3600)),
+        ),
+    ],
+    ids=["a few", "more", "all"],
 )
 def test_product_passes_where_its_integrations_are_deleted(copy: Path, what: list[str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *what]
