@@ -297,7 +297,7 @@ class Integration:
             Variables in keys that end in `_env` must be set.
         default_on: returns the settings of one that needs no table, from the whole file; None: it is off.
         follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`; a `Consumer`
-            of the feed that keeps itself what it owes; or an `Observer`, which brings something in step and stores nothing of a
+            of the feed that keeps itself what it owes; or a `Mirror`, which brings something in step and stores nothing of a
             change.
         check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
             must change nothing.

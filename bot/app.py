@@ -571,6 +571,7 @@ class Bot:
             signing=self.signing,
             integrated=self.integrated,
             feed=self.feed,
+            escalations=self.oncall.escalations,
             callbacks=self.callbacks,
             connections=connections,
         )

@@ -19,13 +19,14 @@ change that it has not finished, so after a kill it is told of that again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from math import inf
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 
@@ -50,8 +51,10 @@ _RETRY, _LONGEST_RETRY = 0.5, 300.0  # seconds
 _SETTLING = 0.05  # seconds between looks at changes that a running transaction can still come before
 _SAVED_WITHIN = 1.0  # seconds until a cursor that only moves is stored
 _TOLD = timedelta(days=1)  # how long /readyz tells of what failed
+_LEFT_OUT = "it is left out until the next start"
 
 
+@runtime_checkable
 class Consumer(Protocol):
     """Tells others of changes. One that must know when it is new, or missed changes, is a `Beginner`, too."""
 
@@ -194,9 +197,10 @@ class Feed:
 
     async def settle(self) -> None:
         """Has observers finish, and stores up to where they have. Call it after `run`."""
-        for observer in (each for each in self.observers if isinstance(each, Mirror)):
+        for observer in self.observers:
             try:
-                await observer.settle()
+                if isinstance(observer, Mirror):  # this may ask for `undone`
+                    await observer.settle()
             except Exception:  # noqa: BLE001 - one observer's defect must not stop the others
                 _log.exception("an observer of changes could not finish", observer=observer.name)
         if not self.observers:
@@ -214,7 +218,7 @@ class Feed:
             found = await rows.failures(self.store, since)
         except StorageUnavailable:
             return None  # another check tells
-        told = [f"{name}: {why}" for name, (why, at) in self._failed.items() if at > since]
+        told = [f"{name}: {why}" for name, (why, at) in list(self._failed.items()) if at > since]
         told += [
             f"{each['consumer']} skipped {each['clarification']}: {each['why']}"
             if each["clarification"]
@@ -224,38 +228,31 @@ class Feed:
         return "; ".join(told) or None
 
     async def begin(self) -> None:
-        """Drops consumers that are no longer configured, and puts new ones at the end.
+        """Drops consumers that are no longer configured, and puts new ones at the end. One whose `begin_anew` fails is left out, and
+        begins anew at the next start.
 
         Raises:
             StorageUnavailable: the storage cannot be used now.
         """
-        names, now, keep = [each.name for each in self._parts], self.clock.now(), self.keep
-        oldest = None if keep is None else now - keep
-        begins = {each.name: each.begin_anew for each in self._parts if isinstance(each, Beginner)}
-        observers = {each.name for each in self.observers}
+        now = self.clock.now()
 
-        def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Position]]:
-            known = dict(rows.places(tx))
-            gone, lagging = sorted(known.keys() - {*names, *self.absent}), []
-            for name in names:
-                if name not in known:
-                    known[name] = rows.begin(tx, name, self.store.horizon)
-                else:
-                    count, since = rows.lag(tx, known[name], _MOST + 1)
-                    if count <= _MOST and (oldest is None or since is None or since >= oldest):
-                        continue
-                    lagging.append(name)
-                    known[name] = rows.begin(tx, name, self.store.horizon)
-                    rows.note_failure(tx, name, None, "it lagged too far behind", now)
-                    if name not in observers:
-                        rows.note_open(tx, name, now)
-                if name in begins:
-                    begins[name](tx)
+        def work(tx: Tx) -> tuple[list[str], list[str], dict[str, Exception], Mapping[str, Position]]:
+            known, lagging, failed = rows.places(tx), list[str](), dict[str, Exception]()
+            gone = sorted(known.keys() - {*(each.name for each in self._parts), *self.absent})
+            for each in self._parts:
+                place = known.get(each.name)
+                if place is not None and not self._lags(tx, place, now):
+                    continue
+                _, error = tx.part(partial(self._begin_anew, each, now, lags=place is not None))
+                if error is not None:
+                    failed[each.name] = error
+                elif place is not None:
+                    lagging.append(each.name)
             rows.drop(tx, gone)
             rows.forget_failures(tx, now - _TOLD)
-            return gone, lagging, {name: known[name] for name in names}
+            return gone, lagging, failed, rows.places(tx)
 
-        gone, lagging, places = await self.store.write(work)
+        gone, lagging, failed, places = await self.store.write(work)
         for name in gone:
             _log.warning("dropped a consumer of changes that is no longer configured", consumer=name)
         for name in lagging:
@@ -264,8 +261,21 @@ class Feed:
                 consumer=name,
             )
         for lane in self._lanes:
-            names = [each.name for each in lane.consumers] + [each.name for each in lane.observers]
-            lane.places = {name: places[name] for name in names}
+            lane.begin(places, failed)
+
+    def _lags(self, tx: Tx, place: Position, now: datetime) -> bool:
+        """Whether too much follows a place, or for too long."""
+        count, since = rows.lag(tx, place, _MOST + 1)
+        return count > _MOST or (self.keep is not None and since is not None and since < now - self.keep)
+
+    def _begin_anew(self, part: Consumer | Observer, now: datetime, tx: Tx, *, lags: bool) -> None:
+        rows.begin(tx, part.name, self.store.horizon)
+        if lags:
+            rows.note_failure(tx, part.name, None, "it lagged too far behind", now)
+            if part not in self.observers:
+                rows.note_open(tx, part.name, now)
+        if isinstance(part, Beginner):
+            part.begin_anew(tx)
 
 
 class _Lane:
@@ -274,7 +284,7 @@ class _Lane:
     def __init__(
         self, feed: Feed, consumers: Sequence[Consumer], observers: Sequence[Observer], gather: float
     ) -> None:
-        self.consumers, self.observers, self._gather = list(consumers), observers, gather
+        self.consumers, self.observers, self._gather = list(consumers), list(observers), gather
         self._feed, self._store, self._clock = feed, feed.store, feed.clock
         self.places: dict[str, Position] = {}
         self.wake = asyncio.Event()
@@ -283,6 +293,23 @@ class _Lane:
         self._busy = False
         self._saving: asyncio.Future[dict[str, Position]] | None = None
         self._in_doubt = False  # whether a transaction failed that may be committed all the same
+
+    @property
+    def parts(self) -> list[Consumer | Observer]:
+        return [*self.consumers, *self.observers]
+
+    def begin(self, places: Mapping[str, Position], failed: Mapping[str, Exception]) -> None:
+        for each in self.parts:
+            if (error := failed.get(each.name)) is not None:
+                self._leave_out(each, error)
+        self.places = {each.name: places[each.name] for each in self.parts}
+
+    def _leave_out(self, part: Consumer | Observer, error: Exception) -> None:
+        """Tells it of nothing more, and leaves its stored place for the next start. Works in the store's thread, too."""
+        self._feed.failed(part.name, _LEFT_OUT, error)
+        among: list[Any] = self.consumers if part in self.consumers else self.observers
+        with suppress(ValueError):  # both threads came here
+            among.remove(part)
 
     @property
     def idle(self) -> bool:
@@ -300,7 +327,7 @@ class _Lane:
             self.wake.clear()
             self._busy = True
             try:
-                seconds = await self._take() if self.places else inf
+                seconds = await self._take() if self.parts else inf
             except _NOT_NOW as error:
                 _log.warning("cannot process changes yet, will retry", reason=str(error))
                 seconds = _RETRY
@@ -312,7 +339,8 @@ class _Lane:
 
     async def _take(self) -> float:
         """Takes the next changes; returns after how many seconds to look again."""
-        found, more = await rows.following(self._store, min(self.places.values()), _BATCH)
+        first = min(self.places[each.name] for each in self.parts)
+        found, more = await rows.following(self._store, first, _BATCH)
         if not found:
             if self._in_doubt:
                 await self._load()
@@ -322,16 +350,25 @@ class _Lane:
         wanted = {change for change in found for each in self.consumers if self._is_wanted(each, change)}
         if wanted:
             records = await self._records([change for change in found if change in wanted])
-            for act in await self._commit(found, records):
-                act()
-        for observer in self.observers:
-            for change in found:
-                if change.place > self.places[observer.name] and _is_for(observer.name, change):
-                    observer.observe(change)
+            for consumer, act in await self._commit(found, records):
+                self._guard(consumer, act)
+        for observer in list(self.observers):
+            self._guard(observer, partial(self._tell, observer, found))
         self.places = {name: max(place, found[-1].place) for name, place in self.places.items()}
         if self.observers or not wanted:
             self.save_soon()
         return 0
+
+    def _guard(self, part: Consumer | Observer, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - one part's defect must not stop the others
+            self._leave_out(part, error)
+
+    def _tell(self, observer: Observer, found: Sequence[RecordChange]) -> None:
+        for change in found:
+            if change.place > self.places[observer.name] and _is_for(observer.name, change):
+                observer.observe(change)
 
     async def _load(self) -> None:
         """Loads what is owed from before, or what a transaction of unknown outcome may have stored."""
@@ -341,9 +378,7 @@ class _Lane:
             except _NOT_NOW:
                 raise
             except Exception as error:  # noqa: BLE001 - one consumer's defect must not stop the others
-                self._feed.failed(each.name, "it is left out until the next start", error)
-                self.consumers.remove(each)
-                del self.places[each.name]
+                self._leave_out(each, error)
         self._in_doubt = False
 
     def save_soon(self) -> None:
@@ -401,12 +436,14 @@ class _Lane:
 
     async def _commit(
         self, found: Sequence[RecordChange], records: dict[str, Clarification | Exception]
-    ) -> list[Callable[[], None]]:
+    ) -> list[tuple[Consumer, Callable[[], None]]]:
         """Stores what consumers owe, and moves their cursors, in one transaction."""
         now = self._clock.now()
 
-        def work(tx: Tx) -> tuple[list[Callable[[], None]], list[tuple[str, RecordChange, Exception]]]:
-            stored, acts, failed = rows.places(tx), list[Callable[[], None]](), []
+        def work(
+            tx: Tx,
+        ) -> tuple[list[tuple[Consumer, Callable[[], None]]], list[tuple[str, RecordChange, Exception]]]:
+            stored, acts, failed = rows.places(tx), list[tuple[Consumer, Callable[[], None]]](), []
             current = {name: _current(tx, record) for name, record in records.items()}
             for each in self.consumers:
                 place = stored.get(each.name, self.places[each.name])
@@ -422,7 +459,7 @@ class _Lane:
                         rows.note_failure(tx, each.name, change, type(error).__name__, now)
                         failed.append((each.name, change, error))
                     elif act is not None:
-                        acts.append(act)
+                        acts.append((each, act))
                 rows.move(tx, each.name, max(place, found[-1].place))
             return acts, failed
 
@@ -451,12 +488,14 @@ class _Lane:
     def _reached(self) -> dict[str, Position]:
         """Returns up to where each is done with changes."""
         places = self.places
-        # Read after the places: what was undone when they were taken is done, or still here.
-        undone = {each.name: each.undone for each in self.observers}
-        reached = dict(places)
-        for name, first in undone.items():
-            if first is not None:
-                reached[name] = min(places[name], first._replace(seq=first.seq - 1))
+        reached = {each.name: places[each.name] for each in list(self.consumers)}
+        for each in list(self.observers):
+            try:
+                # Read after the places: what was undone when they were taken is done, or still here.
+                first, place = each.undone, places[each.name]
+                reached[each.name] = place if first is None else min(place, first._replace(seq=first.seq - 1))
+            except Exception as error:  # noqa: BLE001 - one observer's defect must not stop the others
+                self._leave_out(each, error)
         return reached
 
 

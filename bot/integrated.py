@@ -99,8 +99,10 @@ class Integrated:
             self.mirrors.append(part)
         elif isinstance(part, Follower):
             self.consumers.append(Mailer(host, part))
-        elif part is not None:
+        elif isinstance(part, Consumer):
             self.consumers.append(part)
+        elif part is not None:
+            raise TypeError(f"{type(part).__name__} is no Follower, Consumer or Mirror")
 
     @property
     def mailers(self) -> list[Mailer]:

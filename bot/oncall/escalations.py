@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 
 import structlog
 
@@ -18,7 +19,7 @@ from bot.oncall.incidents import Incident, Incidents
 from bot.storage.changes import OPEN, Position, RecordChange, note_open
 from bot.storage.tx import Tx
 from core.clarification import Clarification
-from core.clock import Clock, iso
+from core.clock import Clock, backoff, iso
 from core.errors import ClarifyError, LedgersAway
 from core.escalation import Handed, NewIncident, Taken, is_news
 from core.ledger import Ledger
@@ -26,6 +27,8 @@ from core.summary import Seen
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
+_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds
+_LISTED = 5
 # Incidents of these kinds end with their clarification.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
@@ -41,7 +44,9 @@ class Escalations:
     gather: float = 0.05  # with what else observes the feed, so that changes are read once
     # By clarification, the first and the last change that is not handled.
     _behind: dict[str, tuple[Position, Position]] = field(default_factory=dict, init=False)
-    _done: Callable[[], None] = field(default=lambda: None, init=False)
+    # By clarification, how often in a row handling it failed, and when (steady) it is tried again.
+    _failed: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
+    _done: Callable[[], None] = field(default_factory=lambda: lambda: None, init=False)
 
     @property
     def undone(self) -> Position | None:
@@ -65,12 +70,14 @@ class Escalations:
         await asyncio.Event().wait()
 
     async def work(self) -> None:
-        """Handles the changed clarifications, up to 100 a round.
+        """Handles the changed clarifications, up to 100 a round. Those for which that fails stay, for a later round.
 
         Raises:
             StorageUnavailable: the rest stays for the next call.
         """
-        for name, (_, last) in list(islice(self._behind.items(), _AT_A_TIME)):
+        now = self.clock.steady()
+        due = (each for each in self._behind.items() if self._failed.get(each[0], (0, now))[1] <= now)
+        for name, (_, last) in list(islice(due, _AT_A_TIME)):
             try:
                 await self._follow(await self.ledger.find(name))
             except LedgersAway as error:
@@ -80,12 +87,27 @@ class Escalations:
             except ClarifyError as error:  # its incidents stay open: people must look at it
                 _log.warning("cannot read a page's question", id=name, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
-                _log.exception("cannot follow a question", id=name)
+                failures, _ = self._failed.get(name, (0, now))
+                pause = backoff(failures, first=_RETRY, longest=_LONGEST_RETRY)
+                self._failed[name] = failures + 1, self.clock.steady() + pause
+                _log.exception("cannot follow a question, will retry", id=name, seconds=pause)
+                continue
+            self._failed.pop(name, None)
             if self._behind[name][1] == last:
                 del self._behind[name]
             self._done()
-        if self._behind:  # in the next round: the first pages go out meanwhile
-            self.incidents.awake.set()
+        if any(name not in self._failed for name in self._behind):
+            self.incidents.awake.set()  # in the next round: the first pages go out meanwhile
+
+    def seconds_left(self) -> float:
+        """Seconds until one that failed is tried again; infinite without any."""
+        first = min((at for _, at in self._failed.values()), default=inf)
+        return max(0.0, first - self.clock.steady())
+
+    def trouble(self) -> str | None:
+        """Returns which clarifications cannot be followed, so that perhaps nobody is paged for them; None: there are none."""
+        names = ", ".join(islice(self._failed, _LISTED))
+        return f"{len(self._failed)} not followed, will retry: {names}" if names else None
 
     async def _follow(self, record: Clarification) -> None:
         key = key_of(record)

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from math import inf
 from typing import NamedTuple
 
 import structlog
@@ -186,9 +185,10 @@ class Pager:
     def _seconds_left(self) -> float:
         """Seconds until something is due; infinite if only an event can make something due."""
         moments = [at for at in (self.incidents.next_due(), self.pages.next_look()) if at is not None]
+        retry = self.escalations.seconds_left()
         if not moments:
-            return inf
-        return min(_LOOK_AGAIN, max(0.0, (min(moments) - self.clock.now()).total_seconds()))
+            return retry
+        return min(_LOOK_AGAIN, retry, max(0.0, (min(moments) - self.clock.now()).total_seconds()))
 
     async def _page(self) -> bool:
         """Send what is due and reschedule it; returns whether anything was sent.

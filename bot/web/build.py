@@ -15,6 +15,7 @@ from bot.intake.build import IntakeParts
 from bot.integrated import Integrated
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
+from bot.oncall.escalations import Escalations
 from bot.people import answerers
 from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
@@ -43,6 +44,7 @@ def build(
     signing: Signing | None,
     integrated: Integrated,
     feed: Feed,
+    escalations: Escalations,
     callbacks: Callbacks | None,
     connections: int,
 ) -> FastAPI:
@@ -84,6 +86,7 @@ def build(
         Check("log", log_trouble),
         Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
         Check("changes", feed.trouble),
+        Check("pages", escalations.trouble),
         *integrated.checks(),
         Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),

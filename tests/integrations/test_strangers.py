@@ -65,6 +65,25 @@ class Defective:
         raise RuntimeError("a defect")
 
 
+class Telltale:
+    name, part, gather, undone = "telltale", "telltale", 0.0, None
+
+    def observe(self, change):
+        raise RuntimeError("a defect")
+
+    def begin_anew(self, tx):
+        pass
+
+    async def run(self, done):
+        await asyncio.Event().wait()
+
+    async def settle(self):
+        pass
+
+    def trouble(self):
+        return None
+
+
 class Rota:
     title, variable, origin, advice = "the rota", "night", "rota", "fill it in"
 
@@ -85,6 +104,7 @@ class Bell:
 integration = Integration(
     name="night",
     settings=NightSettings,
+    follows=lambda host, settings: Telltale(),
     commands=[
         SlackCommand(word=word, form=word, meaning="x", help="x", read=str.upper, reply=reply)
         for word in ("night", "stale")
@@ -127,6 +147,12 @@ def _broken(module: Path) -> None:
     module.write_text("raise RuntimeError('a defect')")
 
 
+@pytest.fixture
+def _no_mirror(module: Path) -> None:
+    """What it returns is a mere `Observer`."""
+    module.write_text(MODULE.replace("async def settle(self)", "async def finish(self)"))
+
+
 async def test_stranger_says_who_is_on_call_and_pages_outside(stage: Night) -> None:
     stage.environ["BELL"] = "tower"
     email = stage.workspace.context.state.users[ADE].email
@@ -157,8 +183,17 @@ async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fail
         for _ in range(3):
             await stage.later(bot, minutes=4)
             await stage.message("Good night", FALLBACK)
-        assert "night: it watches no more, or missed a change (RuntimeError)" in str(await bot.feed.trouble())
+        trouble = str(await bot.feed.trouble())
+        assert "night: it watches no more, or missed a change (RuntimeError)" in trouble
+        assert "telltale: it is left out until the next start (RuntimeError)" in trouble
     assert len([m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)]) == 1
+
+
+@pytest.mark.usefixtures("_no_mirror")
+async def test_stranger_whose_follower_is_none_is_told_and_stops_nothing(stage: Night) -> None:
+    async with stage.bot(stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n') as bot:
+        assert bot.integrated.broken == {"night": "cannot be started (TypeError); see the log"}
+        await asked_and_paged(stage)
 
 
 @pytest.mark.usefixtures("_broken")

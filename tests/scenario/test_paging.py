@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from bot.oncall import pageview
@@ -18,7 +19,7 @@ from bot.views.page import PageContent, page_card
 from core.clarification import Decider, Holder
 from core.escalation import NewIncident
 from tests.kit.until import until
-from tests.kit.world import controls, said
+from tests.kit.world import controls, said, url_of
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 from tests.scenario.typist import command, words
 from workspace.controls import controls as found_controls
@@ -454,6 +455,25 @@ async def test_incident_that_cannot_be_paged_stops_nobody(
             assert "Agent 1" not in said(page)
         await stage.later(bot, seconds=61)
         await stage.live("Agent 1 stopped", wants=["Take"])
+
+
+async def test_escalation_that_could_not_be_followed_is_told_and_paged_later(
+    stage: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def defective(_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with stage.bot(stage.config()) as bot, httpx.AsyncClient(base_url=url_of(bot)) as http:
+        await stage.ask(timeout_seconds=36_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(bot.oncall.escalations, "_follow", defective)
+            await stage.escalate()
+            await stage.until(bot.oncall.escalations.trouble)
+            told = (await http.get("/readyz")).json()["degraded"]
+            assert {"name": "pages", "why": f"1 not followed, will retry: {FIRST}"} in told
+        await stage.later(bot, seconds=61)
+        await stage.live("Shall I go on?")
+        assert bot.oncall.escalations.trouble() is None
 
 
 async def test_what_was_escalated_as_the_process_died_is_paged_by_the_next(

@@ -75,7 +75,7 @@ class Mirror:
             self.undone = change.place
 
     def begin_anew(self, tx: Tx) -> None:
-        tx.run("insert into counters (name, value) values ('anew', 1)")
+        tx.run("insert into counters (name, value) values ('anew', 1) on conflict do nothing")
 
     async def run(self, done: Callable[[], None]) -> None:
         self.done = done
@@ -89,6 +89,26 @@ class Mirror:
     def finish(self) -> None:
         self.undone, self.holds = None, ""
         self.done()
+
+
+class Defective(Mirror):
+    """Tests have it fail."""
+
+    name = part = "defective"
+
+
+class Beginning(Taker):
+    """Has something to do at its beginning."""
+
+    def __init__(self) -> None:
+        super().__init__("defective")
+
+    def begin_anew(self, tx: Tx) -> None:
+        Mirror.begin_anew(self, tx)  # type: ignore[arg-type]
+
+
+def fail(*_: object) -> None:
+    raise KeyError("a defect")
 
 
 class World:
@@ -496,3 +516,64 @@ async def test_consumer_that_stops_sending_is_started_again(
         assert await feed.trouble() == "taker: it stopped, and was started again (KeyError)"
         await world.told(await world.put(builders.record()))
         assert taker.told == ["CLR-42-001 requested/1"]
+
+
+@pytest.mark.parametrize(("what", "failing"), [("observe", fail), ("undone", property(fail))])
+async def test_observer_that_fails_is_left_out_and_goes_on_at_the_next_start(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, failing: object
+) -> None:
+    defective, sound, told = Defective(), Mirror(), [f"CLR-42-00{n} requested/1" for n in (1, 2, 3)]
+    async with world.leading(defective, sound):
+        pass
+    with monkeypatch.context() as patched:
+        patched.setattr(Defective, what, failing, raising=False)
+        async with world.leading(defective, sound) as feed:
+            for n in (1, 2, 3):
+                await world.told(await world.put(builders.record(seq=n)))
+            await feed.settle()
+            assert sound.seen == told
+            assert await feed.trouble() == "defective: it is left out until the next start (KeyError)"
+    defective.seen.clear()
+    async with world.leading(defective, sound):
+        assert (defective.seen, sound.seen) == (told, told)
+
+
+@pytest.mark.parametrize("kind", [Defective, Beginning])
+@pytest.mark.parametrize("lags", [False, True])
+async def test_part_that_fails_to_begin_is_left_out_and_begins_at_the_next_start(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[Defective | Beginning], *, lags: bool
+) -> None:
+    part, sound, keep = kind(), Taker("sound"), timedelta(days=30)
+    if lags:
+        async with world.leading(part, sound):
+            assert await anew(world)
+        await world.put(builders.record())
+        world.clock.jump(world.clock.now() + timedelta(days=31))
+    begin = kind.begin_anew
+
+    def begin_and_fail(self: Any, tx: Tx) -> None:
+        begin(self, tx)
+        fail()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "begin_anew", begin_and_fail)
+        async with world.leading(part, sound, keep=keep) as feed:
+            await world.told(await world.put(builders.record(seq=2)))
+            assert sound.told[-1] == "CLR-42-002 requested/1"
+            assert "defective: it is left out until the next start (KeyError)" in str(await feed.trouble())
+    assert (part.seen if isinstance(part, Mirror) else part.told) == []
+    assert not await anew(world)
+    async with world.leading(part, sound, keep=keep):
+        assert await anew(world)
+
+
+async def test_consumer_that_cannot_take_up_what_it_stored_is_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defective, sound = Taker("defective"), Taker("sound")
+    monkeypatch.setattr(defective, "owes", lambda *_: fail)
+    async with world.leading(defective, sound) as feed:
+        for n in (1, 2):
+            await world.told(await world.put(builders.record(seq=n)))
+        assert sound.told == [f"CLR-42-00{n} requested/1" for n in (1, 2)]
+        assert await feed.trouble() == "defective: it is left out until the next start (KeyError)"
