@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.acceptance.exchanges import Exchange, Try, check_all
 from tests.acceptance.world import World, has_controls, question
 from tests.kit.lives import Life
@@ -48,6 +50,7 @@ async def test_question_after_a_kill_before_the_first_event_is_not_lost(world: W
         await world.until(lambda: world.card_saying("with rpl-1?"))
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_answer_given_while_the_agent_is_down_arrives_after_a_restart(world: World) -> None:
     async with Life.of(world) as life:
         card = await world.asked("rpl-1")

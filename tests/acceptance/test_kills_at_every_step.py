@@ -121,6 +121,7 @@ def path(edges: Mapping[str, tuple[str, str | None]], when: str, edge: str) -> l
     return [*(path(edges, "after", follows) if follows else ()), f"{when} {step}"]
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "way", ["standard", *(pytest.param(way, marks=pytest.mark.ci) for way in ("direct", "paged", "filed"))]
@@ -144,6 +145,7 @@ async def test_kill_before_and_after_each_edge(tmp_path: Path, way: str) -> None
     assert [each.result() for each in sweeps] == [[]] * SIDE_BY_SIDE
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("dialect", [*REPLY, "paged"])
 async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
     """Another database driver or HTTP client would take steps away, and the sweep below would not notice."""
@@ -162,6 +164,7 @@ async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
                 assert any(each.startswith(f"{when} {step}") for each in met), f"{when} {step}"
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("dialect", "every"),

@@ -158,6 +158,7 @@ async def test_restore_fills_a_database_on_which_a_bot_only_started(
     assert (await done(stage, "restore", str(stage.folder / "copy")))["aside"] is None
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_restore_refuses_while_a_bot_leads_and_over_what_is_there(stage: World, moved: str) -> None:
     copy = str(stage.folder / "copy")
     async with stage.bot():
@@ -189,6 +190,7 @@ async def test_restore_over_a_database_keeps_what_was_there_aside_and_says_where
         assert db.execute("select id from installation").fetchone() == (before,)
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_restore_killed_in_the_middle_changed_nothing_and_can_be_given_again(
     stage: World, moved: str
 ) -> None:
@@ -295,6 +297,7 @@ async def nothing_starts(stage: World, *commands: Sequence[str]) -> None:
         assert (refused.code, "has moved to" in refused.err) == (1, True), refused
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize(("source", "to"), [("SQLite", "PostgreSQL"), ("PostgreSQL", "SQLite")])
 async def test_moved_bot_continues_as_if_it_had_only_been_restarted(
     stage: World, places: dict[str, Callable[[], str | None]], source: str, to: str
@@ -407,6 +410,7 @@ async def test_move_killed_in_the_middle_changed_nothing_and_can_be_given_again(
         assert (await stage.reply())["response"] is True
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_database_loaded_from_a_dump_of_a_busier_server_is_gone_on_with(
     stage: World, postgres_server: Server
 ) -> None:

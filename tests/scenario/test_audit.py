@@ -47,6 +47,7 @@ async def counted_in_digest(stage: World) -> None:
         assert line in digest, digest
 
 
+@pytest.mark.needs("ledgerfiles")
 async def test_export_of_an_approval_is_complete(tmp_path: Path) -> None:
     clock = LeapClock()
     async with (

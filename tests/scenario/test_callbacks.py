@@ -739,6 +739,7 @@ async def test_check_says_whether_callbacks_are_signed(stage: World, hook: Recei
     assert "signed with CALLBACK_SECRET" in done.out, done
 
 
+@pytest.mark.needs("github", "webhooks")
 async def test_changes_that_come_again_do_nothing_twice(stage: World, hook: Receiver) -> None:
     """As after a cursor that was set back: consumers know what they have done, and a webhook message keeps its id."""
     async with serving(time.time) as github, receiving() as webhook:

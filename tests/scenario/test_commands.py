@@ -128,6 +128,7 @@ HINTS = [
 ]
 
 
+@pytest.mark.needs("digest")
 @pytest.mark.parametrize("where", ["channel", "direct messages"])
 async def test_reading_form_answers_to_its_author_alone(desk: World, where: str) -> None:
     channel = AGENTS if where == "channel" else direct(desk, ADE)
@@ -141,6 +142,7 @@ async def test_reading_form_answers_to_its_author_alone(desk: World, where: str)
         assert told.text not in [message.text for message in desk.workspace.messages(channel)]
 
 
+@pytest.mark.needs("digest")
 async def test_what_cannot_be_done_is_said_and_changes_nothing(desk: World) -> None:
     before = [desk.ledger(n) for n in (7, 42)]
     for text, said in HINTS:
@@ -161,6 +163,7 @@ async def test_list_has_links_and_what_can_be_done_row_by_row(desk: World) -> No
     assert DEPLOY in told.text
 
 
+@pytest.mark.needs("digest")
 @pytest.mark.parametrize("text", ["", "mine", "#66", "CLR-66-001", "agents", "ready", "digest 7d"])
 async def test_p8_agents_words_are_inert_in_every_list(desk: World, text: str) -> None:
     told = await command(desk, text)

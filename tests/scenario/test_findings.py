@@ -253,6 +253,7 @@ async def test_p12_question_that_can_be_shown_nowhere_and_is_escalated_has_one_p
         assert (await stage.reply())["response"] is True
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("what cannot be read is set aside under another name")
 async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -> None:
     async with stage.bot(stage.config()):

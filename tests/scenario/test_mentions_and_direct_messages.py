@@ -56,6 +56,7 @@ async def paged(stage: World, number: int = 1, **fields: object) -> Message:
     return await stage.page(text)
 
 
+@pytest.mark.needs("digest")
 async def test_mention_in_a_channel_is_answered_to_its_author_alone(stage: World) -> None:
     async with stage.bot():
         await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
@@ -75,6 +76,7 @@ async def told_next(stage: World, count: int) -> Ephemeral:
     return stage.workspace.ephemerals(ADE)[count - 1]
 
 
+@pytest.mark.needs("digest")
 async def test_words_in_direct_messages_are_answered_there(stage: World) -> None:
     async with stage.bot():
         await stage.emit(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))

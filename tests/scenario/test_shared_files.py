@@ -178,6 +178,7 @@ async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_numbe
             life.log.unlink()
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("strange files among the ledgers, and such as cannot be read, are set aside or ignored")
 async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_question_shown(
     stage: World,
@@ -195,6 +196,7 @@ async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_quest
         assert (await stage.reply())["response"] is False
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("strange files among the ledgers, and such as cannot be read, are set aside or ignored")
 @pytest.mark.speed(10)
 async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_and_never_answered(
@@ -362,6 +364,7 @@ def in_file(stage: World) -> Json:
     return found
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("strange files among the ledgers, and such as cannot be read, are set aside or ignored")
 async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_fifo(stage: World) -> None:
     folder = stage.folder / "ledgers"
@@ -426,6 +429,7 @@ def modes(folder: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.files("who may read and write the files")
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: World, umask: int) -> None:

@@ -67,6 +67,7 @@ def strings() -> frozenset[str]:
     return frozenset(found | {path.read_text() for path in (ROOT / "bot").rglob("*.sql")})
 
 
+@pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize("word", SAID_SOMEWHERE)
 def test_word_is_still_in_use(word: str) -> None:
     if word.endswith(":"):

@@ -17,13 +17,15 @@ MORE = (
     "tests/unit",
     *(f"tests/scenario/test_{each}.py" for each in ("approvals", "mcp", "paging", "questions", "shell")),
 )
-# The pages of docs/ describe the integrations, too, the figures of bench measure them, and the week has a calendar.
+# The pages of docs/ describe the integrations, too, the figures of bench measure them, the week has a calendar; and coding agents
+# are not installed in the copy.
 OF_THEM = (
     "tests/docs",
     "tests/bench",
     "tests/examples",
     "tests/soak",
     "tests/acceptance/test_simulated_week.py",
+    "tests/scenario/test_coding_agents.py",
 )
 
 

@@ -201,6 +201,7 @@ def test_request_further_is_for_whoever_asked(prompt: Prompt) -> None:
     assert (said.code, "only engineer can follow up on it" in said.err) == (2, True)
 
 
+@pytest.mark.needs("agentstatus")
 def test_request_blocks_and_frees_the_agent_in_the_status_file(prompt: Prompt) -> None:
     def engineer() -> dict[str, object]:
         states: dict[str, dict[str, object]] = json.loads(

@@ -6,6 +6,7 @@ from bot.integrations import OURS
 from tests.unit.bot.settings.parsing import problems
 
 
+@pytest.mark.needs("ical", "pagerduty")
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

@@ -120,6 +120,7 @@ async def test_a_database_is_the_same_installation_each_time(place: Path | str) 
     assert len(found) == 1
 
 
+@pytest.mark.needs("github")
 async def test_flags_and_bytes_come_back_as_they_were(store: Store) -> None:
     await store.run(
         "insert into github_comments (repo, issue, entry, begun_at) values ('r', :issue, 'e', :begun_at)",
