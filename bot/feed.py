@@ -488,6 +488,8 @@ class _Lane:
     def _reached(self) -> dict[str, Position]:
         """Returns up to where each is done with changes."""
         places = self.places
+        if not places:  # the bot stops before it began
+            return {}
         reached = {each.name: places[each.name] for each in list(self.consumers)}
         for each in list(self.observers):
             try:
