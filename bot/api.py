@@ -203,7 +203,7 @@ class OnCall:
     Args:
         settings: what the key holds.
         about: what the key holds, for the documentation.
-        label: what people are told it is, such as "calendar".
+        label: what messages call it, such as "calendar".
         source: makes the source of one policy, from what the key holds, the policy's time zone, and the secrets.
         fits: whether the value of the variable that the key names can be used, if the key ends in `_env`, and what is expected.
     """

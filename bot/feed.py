@@ -80,14 +80,14 @@ class Consumer(Protocol):
 
 @runtime_checkable
 class Beginner(Protocol):
-    """A consumer or an observer that has more to do at its beginning than to follow what comes."""
+    """A consumer or an observer that does more when it begins than wait for changes."""
 
     def begin_anew(self, tx: Tx) -> None:
-        """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
+        """Stores that it must look at all records, because it is new or lagged too far behind. Later changes reach it as usual."""
 
 
 @runtime_checkable
-class Observer(Protocol):
+class Observer(Beginner, Protocol):
     """Keeps something in step with the records."""
 
     name: str
@@ -98,10 +98,7 @@ class Observer(Protocol):
         """The first change that it has not finished; None: it has all."""
 
     def observe(self, change: RecordChange) -> None:
-        """Is told of a change, in order. After a kill, of some again."""
-
-    def begin_anew(self, tx: Tx) -> None:
-        """Stores that it is to look at all records: it is new, or lagged too far behind. It is told of what follows."""
+        """Receives a change, in order. After a kill, it receives some again."""
 
     async def run(self, done: Callable[[], None]) -> None:
         """Does what is to be done, until cancelled. Calls `done` when `undone` has moved on."""

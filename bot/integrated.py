@@ -1,4 +1,4 @@
-"""Joins the integrations that are on to the bot. What one of them raises is told, and stops nothing else."""
+"""Connects the active integrations to the bot. If one raises, the bot reports it and everything else goes on."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def commands_of(configured: Iterable[str]) -> dict[str, SlackCommand]:
 
 
 Failed = Callable[[str, str, Exception], None]
-"""Is told of a defect: the integration's name, what failed, and how."""
+"""Reports a defect: the integration's name, what failed, and the error."""
 
 
 def log_failure(name: str, what: str, error: Exception) -> None:

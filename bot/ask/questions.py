@@ -230,7 +230,7 @@ class Listed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Page:
+class _ListedPage:
     """The questions with `status` (None: all) that find room on a page, as `shown`."""
 
     shown: Callable[[Clarification], Shown]
@@ -549,7 +549,7 @@ class Questions:
         # The leader finds what waits without reading records, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
-        page = _Page(shown, status)
+        page = _ListedPage(shown, status)
         async with self.reading.list(producer, is_short=session is not None) as step:
             for _ in range(_MOST_READS):
                 rows = await self.store.read(
@@ -574,7 +574,7 @@ class Questions:
             raise NotFound(clarification_id)
         return row["created_at"], row["token"]
 
-    async def _fill(self, page: _Page, rows: Sequence[Row], step: Step) -> bool:
+    async def _fill(self, page: _ListedPage, rows: Sequence[Row], step: Step) -> bool:
         """Adds stored questions to a page, each in a `step`. Returns False if one finds no room."""
         for row in rows:
             async with step():

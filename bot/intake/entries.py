@@ -1,4 +1,4 @@
-"""What other programs wrote about clarifications: it counts like anything else that is said, but decides no action (P5)."""
+"""Takes in what other programs wrote about clarifications. It counts like any other message, but can never approve an action (P5)."""
 
 from __future__ import annotations
 

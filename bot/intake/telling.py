@@ -1,4 +1,4 @@
-"""Tells people of what is no question: the operators, the thread of a clarification, whoever is on call."""
+"""Notifies people of anything but questions: operators, the thread of a clarification, or the person on call."""
 
 from __future__ import annotations
 

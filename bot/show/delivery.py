@@ -28,14 +28,14 @@ _REPLY = 0.05  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredMessage:
     """A stored message that could not be read when it was to be queued."""
 
     key: str
 
 
 # A record; the id of one whose cards need another update; a stored message.
-_Change = Summary | str | _Stored
+_Change = Summary | str | _StoredMessage
 
 
 @dataclass(kw_only=True, eq=False)
@@ -128,7 +128,7 @@ class Delivery:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
                         await self._show_again(clarification)
-                    for stored in {each for each in came if isinstance(each, _Stored)}:
+                    for stored in {each for each in came if isinstance(each, _StoredMessage)}:
                         await self._send_stored(stored.key)
                     await self._enqueue(batch.values())
                     break
@@ -231,7 +231,7 @@ class Delivery:
         try:
             await self._send_stored(key)
         except StorageUnavailable:
-            self._changed.put_nowait(_Stored(key))
+            self._changed.put_nowait(_StoredMessage(key))
 
     async def _send_stored(self, key: str) -> None:
         row = await self.messages.get(key)

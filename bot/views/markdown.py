@@ -287,13 +287,13 @@ def _growth(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _MarkdownTable:
     """A table as read: the cells of its rows, the first of which is its header."""
 
     rows: tuple[tuple[Runs, ...], ...]
 
 
-_Element = RichElement | _Table
+_Element = RichElement | _MarkdownTable
 
 
 @lru_cache(maxsize=64)  # the card and its fallback text ask for the same
@@ -317,7 +317,7 @@ def _read(text: str, exact: bool) -> tuple[RichElement, ...] | None:  # noqa: FB
     solid = _solid(source)
     if not solid or _solid("\n".join(_plainly(read, whole=True))) != solid:
         return None
-    return _joined(_as_lines(each) if isinstance(each, _Table) else each for each in read)
+    return _joined(_as_lines(each) if isinstance(each, _MarkdownTable) else each for each in read)
 
 
 def _without_isolate(line: str) -> str:
@@ -422,7 +422,7 @@ class _MarkdownReader:
         if items:
             yield Items(tuple(items), ordered, offset, level)
 
-    def _table(self, node: SyntaxTreeNode) -> _Table | None:
+    def _table(self, node: SyntaxTreeNode) -> _MarkdownTable | None:
         """Returns a table, or None if it is too large or would lose cells."""
         rows = [
             tuple(
@@ -435,7 +435,7 @@ class _MarkdownReader:
         said = "".join(_said(cell) for row in rows for cell in row)
         fits = len(rows) <= _ROWS and len(rows[0]) <= _COLUMNS
         fits = fits and all(inert.size(_said(cell)) <= _CELL for row in rows for cell in row)
-        return _Table(tuple(rows)) if fits and _solid(said) == _solid(self._written(node)) else None
+        return _MarkdownTable(tuple(rows)) if fits and _solid(said) == _solid(self._written(node)) else None
 
     def _runs(self, node: SyntaxTreeNode, *, bold: bool = False) -> Runs:
         """Returns a paragraph's text with its styles; `bold`: all of it."""
@@ -529,7 +529,7 @@ def _plainly(elements: Iterable[_Element], *, whole: bool = False) -> Iterator[s
     """Yields the lines of a text without markup. `whole`: just what it shows."""
     for each in elements:
         match each:
-            case _Table():
+            case _MarkdownTable():
                 rows = [[_said(cell) for cell in row] for row in each.rows]
                 yield from chain.from_iterable(rows) if whole else _table_lines(rows)
             case Items():
@@ -544,7 +544,7 @@ def _plainly(elements: Iterable[_Element], *, whole: bool = False) -> Iterator[s
                 yield f"> {said}".replace("\n", "\n> ") if each.kind == "quote" else said
 
 
-def _as_lines(table: _Table) -> Lines:
+def _as_lines(table: _MarkdownTable) -> Lines:
     return Lines((Run("\n".join(_plainly([table])) or _EMPTY),))
 
 

@@ -50,7 +50,9 @@ def mcp_routes(
     """Returns the route. At most `most_listening` clients listen to tasks at once, since they may do so for days. `origins`:
     web pages that may call it. `telemetry` counts the outcomes of calls.
     """
-    served: ASGIApp = _Served(questions, callers, waiting, asyncio.Semaphore(most_listening), telemetry)
+    served: ASGIApp = _ServedOverHttp(
+        questions, callers, waiting, asyncio.Semaphore(most_listening), telemetry
+    )
     if origins:
         served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
     router = APIRouter()
@@ -59,7 +61,7 @@ def mcp_routes(
 
 
 @dataclass(eq=False)
-class _Served:
+class _ServedOverHttp:
     """The ASGI app: checks the caller, then serves the request with a new transport of the SDK."""
 
     questions: Questions

@@ -163,7 +163,7 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
             reader = await push.open(last_event_id)
         except TooManyReaders as error:
             raise problem(429, "TOO_MANY_READERS", str(error), headers={"Retry-After": "5"}) from None
-        return _ReplyStream(reader, stopping=stopping_of(request), clock=clock)
+        return _StreamResponse(reader, stopping=stopping_of(request), clock=clock)
 
     add: Callable[..., None] = routes.add_api_route
     for base, shown in ((BASE, True), ("", False)):
@@ -221,7 +221,7 @@ def _answer(taken: Stored | Mapping[str, Any] | None) -> Response:
     return JSONResponse(dict(taken), 201, {"Location": where})
 
 
-class _ReplyStream(Response):
+class _StreamResponse(Response):
     """Streams replies until the reader leaves, the server stops, or the storage fails; then the reader reconnects."""
 
     def __init__(self, reader: Reader, *, stopping: asyncio.Event, clock: Clock) -> None:

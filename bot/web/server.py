@@ -101,7 +101,7 @@ class HttpServer:
         """
         self.stopping: asyncio.Event = app.state.stopping
         self._serves = False
-        self._server = _Server(_configuration(app, connections))
+        self._server = _UvicornServer(_configuration(app, connections))
         self._socket = bind(host, port)
         self.url = f"http://{_authority(host, self._socket.getsockname()[1])}"
 
@@ -140,7 +140,7 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=_GRACE)
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """uvicorn without its signal handlers, since the bot has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:

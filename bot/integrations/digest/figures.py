@@ -175,7 +175,7 @@ class Digest:
         return ("Top topics", self.topics), ("Top askers", self.askers), ("Top answerers", self.answerers)
 
 
-class _Figures:
+class _Tally:
     """What was counted of all, of one route, or of one person. `approvals`: by the fields of `Approvals`."""
 
     def __init__(self) -> None:
@@ -212,9 +212,9 @@ class DigestBuilder:
         self._spelled: dict[str, str] = {}
         self._askers: Counter[str] = Counter()
         self._answerers: Counter[str] = Counter()
-        self._all = _Figures()
-        self._of_route: defaultdict[str, _Figures] = defaultdict(_Figures)
-        self._of_person: defaultdict[str, _Figures] = defaultdict(_Figures)
+        self._all = _Tally()
+        self._of_route: defaultdict[str, _Tally] = defaultdict(_Tally)
+        self._of_person: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._shared: Counter[str] = Counter()  # approvals that somebody else decided, by person
         self._of_risk: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -242,7 +242,7 @@ class DigestBuilder:
             if asked.question.is_confirmation:
                 self._add_approval(asked, record.created, here)
 
-    def _add_approval(self, current: Round, created: datetime, here: tuple[_Figures, ...]) -> None:
+    def _add_approval(self, current: Round, created: datetime, here: tuple[_Tally, ...]) -> None:
         became = _BECAME.get(current.given.response) if isinstance(current.given.response, str) else None
         ended = became or ("expired" if current.closed == "expired" else None)
         for name in filter(None, (ended, "edited" if current.consent.edits else None)):

@@ -30,14 +30,14 @@ def earlier(settings: FolderSettings) -> Earlier | None:
     """
     with closing(settings.files()) as files:
         try:
-            return _Reading(files).read() if files.is_there() else None
+            return _FolderReading(files).read() if files.is_there() else None
         except (LedgersAway, OSError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
             _log.warning("no earlier ledgers are taken in", reason=why)
             return None
 
 
-class _Reading:
+class _FolderReading:
     def __init__(self, files: LedgerFiles) -> None:
         self._files = files
         self._records: list[Clarification] = []

@@ -53,7 +53,7 @@ def folder_settings(configuration: Configuration) -> FolderSettings | None:
 
 
 def owner_of(files: LedgerFiles) -> str:
-    """Returns the id of the installation whose folder it is; empty: nobody's yet. Blocking.
+    """Returns the id of the installation that owns the folder, or an empty string. Blocking.
 
     Raises:
         OSError: it cannot be read.

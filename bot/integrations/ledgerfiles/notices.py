@@ -1,4 +1,4 @@
-"""What people are told of ledger files, each thing once."""
+"""Tells people about problems with ledger files, once each."""
 
 from __future__ import annotations
 
