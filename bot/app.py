@@ -450,7 +450,7 @@ class Bot:
         await self.integrity.check_key()
         for name, work in self._work_of_leader():
             self._begin(name, work)
-        self.told.channels.look_at_all()
+        self.told.channels.begin_to_tell()
         await self.told.producers.start()
         self._begin("producers", self.told.producers.failed())
         self.integrity.sign_what_is_owed(self.base.index)
@@ -639,7 +639,7 @@ class Bot:
     async def _forget(self) -> None:
         """Drops what another process forgot from memory, and, as the leader, from Slack."""
         await self.board.pages.reload()
-        await self.told.sessions.load()
+        await self.told.sessions.read()
         if self.store.leads:
             await self.home.load_answers()
             self.shown.erasing.refresh()

@@ -293,11 +293,6 @@ class Viewers:
         row = await self.store.read_one("select * from homes where user_id = :user", user=user)
         return None if row is None else _viewer(row)
 
-    @property
-    def are_ours(self) -> bool:
-        """Whether this bot publishes their tabs."""
-        return self.store.leads
-
     async def keep(self, viewer: Viewer) -> None:
 
         def work(tx: Tx) -> None:
@@ -456,8 +451,7 @@ class HomeTabs:
         seat.viewer = replace(seat.viewer, pages={**seat.viewer.pages, press.subject: press.number})
         seat.urgent = True
         self._wake.set()
-        if not self.viewers.are_ours:
-            await self.viewers.keep(seat.viewer)
+        await self.viewers.keep(seat.viewer)
 
     async def looked_elsewhere(self, user: str) -> None:
         """Update the tab of a user who opened or paged it through another bot. Empty `user`: who is on call changed."""

@@ -91,8 +91,8 @@ class Integrity:
             self.later.run(self._notify(notice), "tell of changed records")
 
     def _tell_of_unreadable(self, clarification: str) -> None:
-        """Pages on-call, if this bot leads, about a record that cannot be read."""
-        if clarification in self._told_of or not self.base.store.leads:
+        """Pages on-call about a record that cannot be read."""
+        if clarification in self._told_of:
             return
         self._told_of.add(clarification)
         _log.error("cannot read a record", id=clarification)

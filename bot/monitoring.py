@@ -225,7 +225,7 @@ class LedgerWatch:
             if record is None or await self.ledger.is_tampered(record) or not self._is_news(record):
                 return True
             _log.info("another process changed a record", id=record.id, status=record.status)
-            if self.owing.leads() and await self.owing.sign(record):
+            if await self.owing.sign(record):
                 return True
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("changed record delayed", id=clarification, reason=str(error))

@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -388,13 +388,10 @@ def stored_keys(storage: Path, url: str | None) -> list[KnownKey]:
 
 @dataclass(kw_only=True, eq=False)
 class Owing:
-    """Signs the receipts that are owed: the round ended in another process, or while the key could not be read. `leads`:
-    whether this bot leads.
-    """
+    """Signs the receipts that are owed: the round ended in another process, or while the key could not be read."""
 
     ledger: Ledger
     router: Router
-    leads: Callable[[], bool]
     clock: Clock
 
     async def sign(self, record: Clarification) -> bool:

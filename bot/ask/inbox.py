@@ -95,7 +95,7 @@ class Inbox:
         stored = await self.store.write(lambda tx: [take(tx, each) for each in incoming])
         arrived = [how for how, _ in stored]
         if "new" in arrived:
-            if self.store.leads:  # else the bot that leads reads them
+            if not self._has_others:  # else they are read; a bot that does not lead never reads them
                 self._own += [each for how, each in stored if how == "new"]
             self.news.set()
         for each, how in zip(incoming, arrived, strict=True):

@@ -174,7 +174,7 @@ class Producers:
         return {
             name: party.status()
             for name, party in self._parties.items()
-            if self._store.leads or isinstance(party, Push)
+            if isinstance(party, Push) or party.started
         }
 
     def note_connected(self, producer: str) -> None:

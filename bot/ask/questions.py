@@ -39,7 +39,7 @@ from bot.settings.addresses import WebUrl, callback_url
 from bot.settings.model import CallbackSettings, ProducerSettings
 from bot.storage.ledger import LockedError, tell
 from bot.storage.store import Store
-from bot.storage.tx import Row, Tx, batches
+from bot.storage.tx import Row, Tx
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
 from core.clock import Clock, beside
@@ -77,7 +77,6 @@ KEYS_KEPT = timedelta(days=7)  # after a question has expired
 _MOST_OPEN = 100
 MOST_LISTED = 20  # on a page
 _MOST_READS = 10  # of rows, for a page
-_MORE_WAITING = 10  # times as many rows a read
 _MOST_LISTS = 20  # of one producer that wait for its current one
 LARGEST_PAGE = 1024 * 1024  # bytes
 _LOOKS_AT_ONCE = 2
@@ -107,6 +106,14 @@ _LISTED = """select token, clarification, created_at from questions
 _LISTED_OF_SESSION = """select token, clarification, created_at from questions
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
+# Those that need something are few: they are looked up first.
+_WAITING = """select q.token, q.clarification, q.created_at from clarifications c cross join questions q
+  where c.producer = :producer and c.live = 1 and q.clarification = c.id and (q.created_at, q.token) < (:at, :token)
+  order by q.created_at desc, q.token desc limit :most"""
+_WAITING_OF_SESSION = """select q.token, q.clarification, q.created_at from clarifications c cross join questions q
+  where c.producer = :producer and c.session = :session and c.live = 1 and q.clarification = c.id
+    and (q.created_at, q.token) < (:at, :token)
+  order by q.created_at desc, q.token desc limit :most"""
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _OWE_CALLBACK = """update questions set callback_due = 1
@@ -479,8 +486,8 @@ class Questions:
         return record
 
     def waiting(self, clarification_id: str) -> Clarification | None:
-        """Returns a question that the leader knows to wait, if it need not be read. None: see `find`."""
-        known = self.index.get(clarification_id) if self.store.leads else None
+        """Returns a question that is known here to wait, if it need not be read. None: see `find`."""
+        known = self.index.get(clarification_id)
         if known is None or not known.is_open or not known.is_direct:  # else it is forgotten
             return None
         return self.ledger.recent(known.id, known.revision)
@@ -536,8 +543,8 @@ class Questions:
         """Returns a page of a producer's questions, newest first: only of one `session` or one `status`, if given.
 
         `shown` returns a question as the page shows it, with its `id`; it runs in a worker thread. Each ledger is read once
-        for its rows on the page; the leader knows without reading what waits. The numbers of rows read and of bytes shown are
-        limited, so a page that is not full can have a next one. Lists of a session count as look-ups: hooks read them.
+        for its rows on the page. The numbers of rows read and of bytes shown are limited, so a page that is not full can have
+        a next one. Lists of a session count as look-ups: hooks read them.
 
         Raises:
             NotFound: `after` is no question of this producer.
@@ -546,19 +553,19 @@ class Questions:
         if session is not None:
             session = await self._text_redacted("session", plain(session), producer)
         at, token = (inf, "") if after is None else await self._place_of(after, producer)
-        # The leader finds what waits without reading records, so it can read more rows.
-        many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
-        sql = _LISTED if session is None else _LISTED_OF_SESSION
+        if status == "waiting":
+            sql = _WAITING if session is None else _WAITING_OF_SESSION
+        else:
+            sql = _LISTED if session is None else _LISTED_OF_SESSION
         page = _ListedPage(shown, status)
         async with self.reading.list(producer, is_short=session is not None) as step:
             for _ in range(_MOST_READS):
                 rows = await self.store.read(
-                    sql, producer=producer, session=session, at=at, token=token, most=many
+                    sql, producer=producer, session=session, at=at, token=token, most=MOST_LISTED
                 )
-                for some in batches((row for row in rows if self._may_have(row, status)), MOST_LISTED):
-                    if not await self._fill(page, some, step):
-                        return Listed(page.questions, page.questions[-1]["id"])
-                if len(rows) < many:
+                if not await self._fill(page, rows, step):
+                    return Listed(page.questions, page.questions[-1]["id"])
+                if len(rows) < MOST_LISTED:
                     return Listed(page.questions, None)
                 at, token = rows[-1]["created_at"], rows[-1]["token"]
         return Listed(page.questions, rows[-1]["clarification"])
@@ -582,13 +589,6 @@ class Questions:
                 if record is not None and not await asyncio.to_thread(page.add, record):
                     return False
         return True
-
-    def _may_have(self, row: Row, status: Status | None) -> bool:
-        """Returns whether a question may have the status; only the leader's index can rule it out."""
-        if status is None or not self.store.leads:
-            return True
-        known = self.index.get(row["clarification"])
-        return (known is not None and known.is_open) == (status == "waiting")
 
     async def _record(self, row: Row) -> Clarification | None:
         """Returns the record of a stored question; None if it is missing, unreadable, forgotten or tampered."""

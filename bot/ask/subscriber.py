@@ -131,6 +131,10 @@ class Subscriber:
         except StorageError as error:
             self._log.info("cannot delete a closed subscription", reason=str(error))
 
+    @property
+    def started(self) -> bool:
+        return bool(self._tasks)
+
     def status(self) -> dict[str, Any]:
         return self.receiver.status(
             connected=self.connected,

@@ -115,7 +115,7 @@ def build(
             store=store,
             clock=clock,
         ),
-        owing=Owing(ledger=ledger, router=router, leads=lambda: store.leads, clock=clock),
+        owing=Owing(ledger=ledger, router=router, clock=clock),
         inbox=inbox,
         producers=producers,
         replies=replies,

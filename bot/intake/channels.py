@@ -69,7 +69,7 @@ def _named(settings: Settings) -> Iterator[tuple[Key, str | None]]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Channels:
-    """Looks at channels when asked to: `run` until cancelled. Every bot looks, for /readyz; the leader tells people.
+    """Looks at channels when asked to: `run` until cancelled. Every bot looks, for /readyz; only the one that leads tells people.
 
     on_call: returns the users on call for the default route.
     lost: the channels that the bot cannot use, each with Slack's code for why.
@@ -89,6 +89,7 @@ class Channels:
         self._due = set(self._needed)
         self._awake = asyncio.Event()
         self._awake.set()
+        self._tells = False
 
     def look_at(self, channel: str) -> None:
         """Have a channel looked at, if the bot needs it."""
@@ -97,9 +98,13 @@ class Channels:
             self._awake.set()
 
     def look_at_all(self) -> None:
-        """Have all channels looked at, and people told of the lost ones if this bot leads."""
         self._due.update(self._needed)
         self._awake.set()
+
+    def begin_to_tell(self) -> None:
+        """Have all channels looked at, and people told of the lost ones, from now on."""
+        self._tells = True
+        self.look_at_all()
 
     def trouble(self) -> str | None:
         """Returns which channels are lost, and why; None: none is."""
@@ -127,7 +132,7 @@ class Channels:
     async def _look(self, due: Collection[str]) -> None:
         for channel in due:
             self._note(channel, await self._refusal(channel))
-        if not self.store.leads:
+        if not self._tells:
             return
         for channel in due:
             if (code := self.lost.get(channel)) is not None:

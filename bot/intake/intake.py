@@ -305,8 +305,10 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
 @dataclass(eq=False)
 class Sessions:
-    """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents. In memory; loaded
-    on start.
+    """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents.
+
+    Once `load` was called, `note` is told of all events, and they are in memory. Before, another bot leads and hears the
+    events, so they are read for each list.
     """
 
     store: Store
@@ -316,6 +318,7 @@ class Sessions:
     _over: OrderedDict[Session, datetime] = field(
         default_factory=OrderedDict, init=False
     )  # when their last direct question was
+    _hears: bool = field(default=False, init=False)
 
     def record_changed(self, record: Clarification) -> None:
         """Notes when a direct question of the session was asked, and when it was over."""
@@ -345,6 +348,15 @@ class Sessions:
 
     async def load(self) -> None:
         """Reads the sessions from before the restart.
+
+        Raises:
+            StorageUnavailable: they cannot be read now.
+        """
+        await self.read()
+        self._hears = True
+
+    async def read(self) -> None:
+        """Reads the sessions again, since some of what they said was forgotten.
 
         Raises:
             StorageUnavailable: they cannot be read now.
@@ -381,8 +393,8 @@ class Sessions:
         Raises:
             StorageUnavailable: another bot leads, and they cannot be read now.
         """
-        if not self.store.leads:  # the leader sees the events
-            await self.load()
+        if not self._hears:
+            await self.read()
         since = self.clock.now() - _REMEMBERED
         while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)

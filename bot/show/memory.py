@@ -46,11 +46,6 @@ class SlackMemory:
         """Tells the leader that something from Slack may have been missed here."""
         await self.store.tell("gap")
 
-    @property
-    def is_ours_to_look(self) -> bool:
-        """Whether this bot looks for missed events."""
-        return self.store.leads
-
     async def slack_event_done(self, event_id: str) -> None:
         await self.store.run(
             "update slack_events set state = 'done', body = null where event_id = :id", id=event_id

@@ -81,7 +81,8 @@ class CatchUp:
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
-    `run` reads in the background whenever `catch_up` is owed; `run_located` notices where posts in doubt are.
+    `run` reads in the background whenever `catch_up` is owed; before `expect`, another bot leads, and it has that one read.
+    `run_located` notices where posts in doubt are.
     """
 
     web: AsyncWebClient
@@ -98,9 +99,10 @@ class Backfill:
         self._in_doubt: set[str] = set()  # the keys of posts that may have begun threads
         self._located: set[Root] = set()  # the threads of those that did
         self._channels: dict[str, _ChannelToRead] = {}
+        self._reads = False
 
     async def expect(self) -> None:
-        """Mark all open threads as unread: people may have answered in them while the bot was away.
+        """Mark all open threads as unread: people may have answered in them while the bot was away. From now on, this bot reads.
 
         Raises:
             StorageUnavailable: the open threads are not known.
@@ -109,6 +111,7 @@ class Backfill:
         in_doubt = await self.threads.in_doubt()
         self.unread.doubt(in_doubt)
         self._in_doubt.update(in_doubt)
+        self._reads = True
 
     async def run_located(self) -> None:
         """Have the thread of each post in doubt read, as soon as its place is known. Returns when all places are."""
@@ -161,8 +164,8 @@ class Backfill:
         return not self.conversation.left
 
     async def _look_or_tell(self) -> int:
-        """Read the history as the leader; a follower tells the leader to."""
-        if self.memory.is_ours_to_look:
+        """Read the history, or tell the bot that leads to."""
+        if self._reads:
             return await self.look()
         await self.memory.tell_gap()
         return 0

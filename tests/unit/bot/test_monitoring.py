@@ -62,7 +62,7 @@ class World:
             index=self.index,
             changed=self._seen,
             heard=self.heard.set,
-            owing=Owing(ledger=self.ledger, router=self.router, leads=lambda: True, clock=self.clock),
+            owing=Owing(ledger=self.ledger, router=self.router, clock=self.clock),
             clock=self.clock,
         )
 
