@@ -26,7 +26,8 @@ from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import Settings
 from bot.storage.tx import News
 from core.clock import Clock, SystemClock
-from core.records import agrees, parse
+from core.ledgerformat import read_item
+from core.records import agrees
 from core.router import Router
 from tests.kit.databases import Place, issues_in, make_tables, records_in
 from tests.kit.files import replace_text
@@ -317,7 +318,7 @@ class World:
 
     def _knows_ledgers(self, bot: Bot) -> bool:
         for issue in self.issues():
-            for record in filter(None, map(parse, self.ledger(issue)["clarifications"])):
+            for record in filter(None, map(read_item, self.ledger(issue)["clarifications"])):
                 if bot.signing is not None and not agrees(record, bot.signing):
                     continue  # nothing follows from it
                 kept, known = record, bot.base.index.get(record.id)
