@@ -279,6 +279,30 @@ async def test_two_bots_that_are_asked_the_same_at_once_ask_it_once(
         assert len({answer.json()["id"] for answer in answers}) == len(asked)
 
 
+async def test_what_waits_is_listed_by_every_bot_at_once(stage: World, postgres_server: Server) -> None:
+    """Each answers from what is stored, even before it hears what another wrote."""
+    stage.keep_in(postgres_server.new())
+    async with stage.bot() as one, stage.bot() as other, AsyncExitStack() as opened:
+        for bot in (one, other):
+            bot.watch.changed = lambda _: None
+        ways = [
+            await opened.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), timeout=60))
+            for bot in (one, other)
+        ]
+        for http, elsewhere in (ways, ways[::-1]):
+            done, kept = [
+                (await http.post("/questions", json={"question": f"{name}?", "session": "s"})).json()["id"]
+                for name in ("Done", "Kept")
+            ]
+            await elsewhere.delete(f"/questions/{done}")
+            for session in ({}, {"session": "s"}):
+                for way in ways:
+                    asked = {"status": "waiting"} | session
+                    listed = (await way.get("/questions", params=asked)).json()["questions"]
+                    assert [each["id"] for each in listed][:1] == [kept]
+                    assert done not in {each["id"] for each in listed}
+
+
 @pytest.mark.either_database
 async def test_same_key_is_the_same_question(stage: World, asker: Asker) -> None:
     first = await asker.ask(question="Which one?", key="k 1", agent="planner")
