@@ -106,14 +106,12 @@ _LISTED = """select token, clarification, created_at from questions
 _LISTED_OF_SESSION = """select token, clarification, created_at from questions
   where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
   order by created_at desc, token desc limit :most"""
-# Those that need something are few: they are looked up first.
+# Those that need something are few, and looked up first; `session >= ''` has SQLite take the index of these alone.
 _WAITING = """select q.token, q.clarification, q.created_at from clarifications c cross join questions q
-  where c.producer = :producer and c.live = 1 and q.clarification = c.id and (q.created_at, q.token) < (:at, :token)
-  order by q.created_at desc, q.token desc limit :most"""
-_WAITING_OF_SESSION = """select q.token, q.clarification, q.created_at from clarifications c cross join questions q
-  where c.producer = :producer and c.session = :session and c.live = 1 and q.clarification = c.id
+  where c.producer = :producer and c.session >= '' and c.live = 1 and q.clarification = c.id
     and (q.created_at, q.token) < (:at, :token)
   order by q.created_at desc, q.token desc limit :most"""
+_WAITING_OF_SESSION = _WAITING.replace("c.session >= ''", "c.session = :session")
 _NEW_CALLBACK = """update questions set callback_url = :url, callback_failed_at = null
   where token = :token and digest <> :gone and coalesce(callback_url, '') <> :url"""
 _OWE_CALLBACK = """update questions set callback_due = 1
