@@ -437,7 +437,7 @@ def slack_commands() -> str:
     added = commands_of(())
     short = _table(("words", "what they do"), [(_code(form), about) for form, about in grammar.forms(added)])
     more = "\n".join(f"* **{word}**: {grammar.help_text(word, added)}" for word in grammar.verbs(added))
-    return f"{short}\nMore on each, as `/clarify help WORD` says it:\n\n{more}"
+    return f"{short}\n`/clarify help WORD` explains each command:\n\n{more}"
 
 
 def exit_codes() -> str:
