@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -12,17 +12,20 @@ from time import monotonic
 from bot.cli.output import Output
 from bot.cli.running import Shell
 from bot.errors import BackupError, StorageError
+from bot.home import forget_viewer
 from bot.integrated import local_files
 from bot.retention import forget as forgetting
+from bot.retention import person as persons
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
 from bot.retention.local import Erased
 from bot.retention.move import move as move_to
+from bot.retention.person import Remains, Removed
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
-from bot.settings.model import ShellSettings
+from bot.settings.model import ShellSettings, user_id
 from bot.storage.beside import InSqlite
 from bot.storage.outside import Kept, kept_at
 from core.clarification import Clarification
@@ -141,6 +144,61 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
     _tell_forgotten(shell, found, traces, new, files)
+
+
+async def forget_person(shell: Shell, user: str, *, yes: bool) -> None:
+    """Delete what is stored about a person, but for signed decisions."""
+    try:
+        user_id(user)
+    except ValueError as error:
+        raise BadInput(f"--person: {error}.") from None
+    if not yes:
+        shell.ask_back(
+            f"Delete what is stored about {user}, except what they decided? This cannot be undone."
+        )
+    alias = shell.settings.identities.get(user)
+    removed, remains = await asyncio.to_thread(
+        persons.forget_person,
+        kept_in(shell.settings),
+        user,
+        {alias} if alias else set(),
+        now=SystemClock().now(),
+        forget_viewer=forget_viewer,
+    )
+    shell.out.show(
+        {"person": user, "removed": asdict(removed), "remains": asdict(remains)}, f"Forgotten: {user}."
+    )
+    for line in [*_what_was_removed(removed), *_what_still_names(user, remains)]:
+        shell.out.note(line)
+
+
+def _what_was_removed(removed: Removed) -> Iterator[str]:
+    if removed.home:
+        yield "Their Home tab is no longer updated, until they open it again."
+    if removed.texts:
+        yield f"{_count(removed.texts, 'stored text or reminder')} deleted."
+    if removed.overrides:
+        yield f"{_count(removed.overrides, 'past on-call override')} deleted."
+    if removed.pages:
+        yield f"Name removed from what became of pages: {_count(removed.pages, 'line')}."
+    if removed.questions:
+        yield (
+            f"Name removed from {_count(removed.questions, 'closed question')}, where it stood as who claimed, was handed or "
+            "escalated it, or was not allowed to answer."
+        )
+
+
+def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
+    if remains.unsettled:
+        yield f"Still open and names them: {', '.join(remains.unsettled)}. Run this again once an agent has the answer."
+    if remains.overrides:
+        yield f"{_count(remains.overrides, 'on-call override')} that still applies names them: see `/clarify oncall`."
+    if remains.decided:
+        yield (
+            f"Signed decisions name them: {', '.join(remains.decided)}. They stay, so that they can be verified. To delete one "
+            "with its receipt: clarify forget ID."
+        )
+    yield f"clarify.toml, calendars, Slack and existing backups are not changed: {user} may still stand there."
 
 
 def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:
