@@ -190,7 +190,7 @@ def _what_was_removed(removed: Removed) -> Iterator[str]:
 
 def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
     if remains.unsettled:
-        yield f"Still open and names them: {', '.join(remains.unsettled)}. Run this again once an agent has the answer."
+        yield f"Not finished, and names them: {', '.join(remains.unsettled)}. Run this again once the agent has the answer."
     if remains.overrides:
         yield f"{_count(remains.overrides, 'on-call override')} that still applies names them: see `/clarify oncall`."
     if remains.decided:
