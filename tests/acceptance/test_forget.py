@@ -175,7 +175,9 @@ async def test_person_is_forgotten_where_no_signed_decision_names_them(stage: Wo
         await stage.workspace.post(ADE, AGENTS, SECRET, thread_ts=waiting.ts)
         await stage.message("Which question is this an answer to?")
         await stage.workspace.open_home(ADE)
-        await stage.until(lambda: ADE in bot.home._seats)
+        async with asyncio.timeout(60):
+            while await bot.home.viewers.get(ADE) is None:  # noqa: ASYNC110 - the storage tells nobody
+                await asyncio.sleep(0.01)
         await stage.until(
             lambda: all(stage.record(each)["status"] == "resolved" for each in (100001, 100002))
         )
