@@ -193,6 +193,8 @@ async def test_person_is_forgotten_where_no_signed_decision_names_them(stage: Wo
         await stage.until(lambda: ADE not in bot.home._seats)
         assert not list(kept(stage, SECRET))
         assert ADE not in json.dumps(stage.record(100001))
+        file = stage.ledger_file(100001)
+        await stage.until(lambda: not file.exists() or ADE not in file.read_text())
         log = stage.folder / "log.jsonl"
         log.write_text((await beside(stage, "log")).out)
         checked = await beside(stage, "verify", "--log", str(log))
