@@ -1,7 +1,7 @@
-"""What an integration may use of the bot: nothing else of it is promised, and nothing else may be imported, but `core`.
+"""The API for integrations. An integration may import only this module and `core`; everything else can change at any time.
 
-An integration tells another system of clarifications. It is a package with one `Integration`; `docs/develop/integrations.md`
-builds one from nothing. What it raises is logged and told by `clarify check` and `/readyz`, and stops nothing else.
+An integration connects the bot with another system. It is a package with one `Integration`; `docs/develop/integrations.md`
+builds one from scratch. Errors that it raises are logged and reported by `clarify check` and `/readyz`, and stop nothing else.
 """
 
 from __future__ import annotations
@@ -193,19 +193,19 @@ __all__ = [
 ]
 
 Secrets = Callable[[str], str]
-"""Returns the secret in an environment variable that the integration's settings name."""
+"""Returns the value of an environment variable that the integration's settings name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnCall:
-    """Says who is on call, for the policies of `[[on_call]]` that have its key.
+    """Says who is on call, for the `[[on_call]]` policies that have its key.
 
     Args:
-        settings: what the key holds.
-        about: what the key holds, for the documentation.
-        label: what messages call it, such as "calendar".
-        source: makes the source of one policy, from what the key holds, the policy's time zone, and the secrets.
-        fits: whether the value of the variable that the key names can be used, if the key ends in `_env`, and what is expected.
+        settings: the type of the key's value.
+        about: describes the key's value in the documentation.
+        label: its name in messages, such as "calendar".
+        source: creates the source of one policy, from the key's value, the policy's time zone, and the secrets.
+        fits: for a key that ends in `_env`: returns whether the variable's value is usable; and the words for what is expected.
     """
 
     settings: Any
@@ -217,11 +217,11 @@ class OnCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Paging:
-    """Pages people outside Slack, for the steps of policies with `notify = "NAME:VARIABLE"`.
+    """Pages people outside Slack, for policy steps with `notify = "NAME:VARIABLE"`.
 
     Args:
-        service: returns the service that the value of a variable leads to, such as "PagerDuty"; None: to none. Sends nothing.
-        pager: makes the pager of a variable, from its value.
+        service: returns the service that a variable's value leads to, such as "PagerDuty", or None. Sends nothing.
+        pager: creates the pager for a variable's value.
     """
 
     service: Callable[[str], str | None]
@@ -229,8 +229,8 @@ class Paging:
 
 
 Job = Callable[[datetime], Awaitable[datetime]]
-"""Does what is due at a time, and returns when to call it again. The bot calls it sooner too, after a start, a change of the
-leader, or a failure: so it looks at what it did before. With replicas, the leader alone calls it.
+"""Does what is due at the given time, and returns when to call it again. The bot may call it sooner, after a start, a leader change
+or a failure, so it must check what it has already done. With replicas, only the leader calls it.
 """
 
 
@@ -239,26 +239,27 @@ Known = Callable[[], Iterable[Seen]]
 
 
 class Watcher(Protocol):
-    """Keeps something in step with the clarifications: what it did is there to be read, so it remembers nothing between runs.
-    The bot that leads runs it; so does a command of the shell that changes what agents ask each other while no bot runs.
+    """Keeps something in sync with the clarifications. It can read what it did before, so it stores nothing between runs.
+
+    The leading bot runs it. So does a shell command that changes questions between agents while no bot is running.
     """
 
     def record_changed(self, record: Seen) -> None:
         """Notes that a clarification changed."""
 
     def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
-        """Notes that a responder began work on a clarification's round, or ended it."""
+        """Notes that a responder began or ended work on a clarification's round."""
 
     async def run(self) -> None:
-        """Does what is owed at once and after each change, until cancelled."""
+        """Syncs at once and after each change, until cancelled."""
 
     async def close(self) -> None:
-        """Does what is still owed, once: the process ends."""
+        """Syncs once more before the process ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShellHost:
-    """What a command of the shell gets: the clarifications, and the name of the route of each (empty: there are no routes)."""
+    """What a shell command can use: the clarifications, and the route's name of each (empty if there are no routes)."""
 
     ledger: Ledger
     clock: Clock
@@ -267,7 +268,7 @@ class ShellHost:
 
 @dataclass(frozen=True)
 class Report:
-    """What a command of the shell shows: `data` with --json, else `parts`. `unreadable`: clarifications that are left out."""
+    """The output of a shell command: `data` with --json, otherwise `parts`. `unreadable`: clarifications that are left out."""
 
     data: object
     parts: Sequence[Table | Cell | str]
@@ -276,12 +277,13 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Its tables, from files `0001_….sql` in its folder; what a later release changes goes into a next file. They are in SQLite's
-    dialect, of which the bot makes PostgreSQL's (`bot/storage/schema.py`). Their names begin with the integration's. A row about a
-    clarification refers to it with `references clarifications on delete cascade`.
+    """The integration's tables, defined in files `0001_….sql` in its folder. Put the changes of a later release into the next file.
+
+    Write the files in SQLite's dialect; the bot translates them for PostgreSQL (`bot/storage/schema.py`). Table names begin with the
+    integration's name. A row about a clarification refers to it with `references clarifications on delete cascade`.
 
     Args:
-        leave_out: removes from a backup that is being restored what is no longer so.
+        leave_out: removes outdated rows from a backup that is being restored.
     """
 
     leave_out: Callable[[Tx], object] | None = None
@@ -292,25 +294,26 @@ class Integration:
     """One integration. Only `name` is required; leave out what it does not do.
 
     Args:
-        name: in clarify.toml: of its table, of its key in `[[on_call]]`, of its pagers.
-        settings: what its table holds: a `SettingsTable`, for `[name]`, or `tuple[SettingsTable, ...]`, for `[[name]]`.
-            Variables in keys that end in `_env` must be set.
-        default_on: returns the settings of one that needs no table, from the whole file; None: it is off.
-        follows: makes what follows the changes of clarifications, from the bot and the settings: a `Follower`; a `Consumer`
-            of the feed that keeps itself what it owes; or a `Mirror`, which brings something in step and stores nothing of a
-            change.
-        check: checks the settings for `clarify check`, from them and the secrets that they name. It may use the network, but
+        name: the name of its table in clarify.toml, of its key in `[[on_call]]`, and of its pagers.
+        settings: the type of its table: a `SettingsTable` for `[name]`, or `tuple[SettingsTable, ...]` for `[[name]]`.
+            Variables named by keys that end in `_env` must be set.
+        default_on: for an integration that needs no table: returns its settings from the whole configuration, or None if it is off.
+        follows: creates the object that follows the changes of clarifications, from the bot and the settings: a `Follower`; a
+            `Consumer` of the feed, which stores its unsent messages itself; or a `Mirror`, which keeps something in sync and
+            stores nothing about a change.
+        check: runs the checks for `clarify check`, with the settings and the secrets that they name. It may use the network, but
             must change nothing.
-        keeps: returns where others keep what it told them about a `Subject` that is being forgotten, such as `acme/shop#7`.
+        keeps: returns the places where other systems keep what it sent about a `Subject` that is being forgotten, such as
+            `acme/shop#7`.
         earlier: returns records that are older than a new, empty database, from the settings. Blocking.
-        files: returns how to move aside or erase the files that it keeps on this machine, from the settings.
+        files: returns how to move aside or erase the files that it stores on this machine, from the settings.
         tables: its tables, if it has any.
         on_call: says who is on call.
         paging: pages people outside Slack.
         commands: its commands in Slack.
-        job: makes what it does at certain times, from the bot in Slack and the settings.
-        channels: returns the channels that its settings name, by key: the bot has to be in them.
-        watches: makes what keeps something in step with the clarifications, from the whole file.
+        job: creates the job that it runs at certain times, from the bot in Slack and the settings.
+        channels: returns the channels that its settings name, by key. The bot must be in them.
+        watches: creates a watcher that keeps something in sync with the clarifications, from the whole configuration.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The feed: passes each change of a clarification to its consumers, in order, once.
 
-A consumer has two halves. `owes` stores what the consumer now owes, in the transaction that moves its cursor; an outbox
-(`bot.show.outbox`) sends that and retries. So a kill loses nothing and repeats nothing, and a start compares nothing: it continues at
-the cursor. If `owes` fails for a change, that is stored and logged once, and the feed moves on.
+A consumer has two halves. `owes` stores what the consumer has to send, in the transaction that moves its cursor; an outbox
+(`bot.show.outbox`) sends it and retries. So a kill loses nothing and repeats nothing, and a start compares nothing: it continues at
+the cursor. If `owes` fails for a change, the failure is stored and logged once, and the feed moves on.
 
 Only the leader runs it; every bot and the shell write changes (`bot.storage.changes`). A commit in this process wakes it with the
 record in hand; one of another process, with a notice. If no consumer wants a change, only the cursor moves, and that is stored
@@ -12,8 +12,8 @@ Consumers that gather changes for the same time share their transactions (`_Lane
 
 The cards that records owe need no cursor: they are stored with them (`bot.show.messages`).
 
-What only keeps something in step with the records stores nothing of a change: an `Observer`. Its cursor stays before the first
-change that it has not finished, so after a kill it is told of that again.
+An `Observer` only keeps something in sync with the records and stores nothing about a change. Its cursor stays before the first
+change that it has not finished, so after a kill it gets that change again.
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ class Consumer(Protocol):
     gather: float  # seconds for which its changes are gathered, to be stored together
 
     def wants(self, change: RecordChange) -> bool:
-        """Whether it may owe something for such a change. It is not asked of those that it begins again with."""
+        """Returns whether it may have something to send for a change. Not called for changes after `begin_anew`."""
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Callable[[], None] | None:
-        """Stores what it now owes, in the transaction that moves its cursor. `record` is as of the change, or newer, with the
-        receipts that it is owed. Returns what to call once that is stored; None: nothing.
+        """Stores what it has to send, in the transaction that moves its cursor. `record` is as of the change, or newer, with all
+        of its receipts. Returns what to call once the transaction is stored, or None.
         """
 
     async def load(self) -> None:
-        """Loads what it owes from before: at the start, and after a transaction of unknown outcome. Returns once it can take
+        """Loads what it still has to send: at the start, and after a transaction of unknown outcome. Returns once it can take
         changes. Raises StorageUnavailable.
         """
 
     async def run(self) -> None:
-        """Sends what it owes, until cancelled."""
+        """Sends until cancelled."""
 
 
 @runtime_checkable
 class Beginner(Protocol):
-    """A consumer or an observer that does more when it begins than wait for changes."""
+    """A consumer or observer that must look at existing records when it begins."""
 
     def begin_anew(self, tx: Tx) -> None:
         """Stores that it must look at all records, because it is new or lagged too far behind. Later changes reach it as usual."""
@@ -88,33 +88,33 @@ class Beginner(Protocol):
 
 @runtime_checkable
 class Observer(Beginner, Protocol):
-    """Keeps something in step with the records."""
+    """Keeps something in sync with the records."""
 
     name: str
     gather: float
 
     @property
     def undone(self) -> Position | None:
-        """The first change that it has not finished; None: it has all."""
+        """The first change that it has not finished, or None."""
 
     def observe(self, change: RecordChange) -> None:
         """Receives a change, in order. After a kill, it receives some again."""
 
     async def run(self, done: Callable[[], None]) -> None:
-        """Does what is to be done, until cancelled. Calls `done` when `undone` has moved on."""
+        """Processes changes until cancelled. Calls `done` when `undone` has moved on."""
 
 
 @runtime_checkable
 class Mirror(Observer, Protocol):
-    """An observer that writes elsewhere what the records say. `part`: what /readyz calls it."""
+    """An observer that copies the records to another place. `part`: its name in /readyz."""
 
     part: str
 
     async def settle(self) -> None:
-        """Finishes what was decided last, in a moment: the bot stops. It is called after `run`."""
+        """Quickly writes the latest decisions before the bot stops. Called after `run`."""
 
     def trouble(self) -> str | None:
-        """Returns why it does not keep in step, or None."""
+        """Returns why it is out of sync, or None."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -122,8 +122,8 @@ class Feed:
     """Runs the consumers and observers. Call `begin` once, then `run` until cancelled; `record_changed` and `wake` at any time.
 
     `sign` adds the receipts that a record still lacks, so that consumers get them, and returns whether it added any.
-    `keep`: how long a change may wait for a consumer; None: for ever. `absent`: consumers that are configured and could not be
-    made: they keep their place.
+    `keep`: how long a change may wait for a consumer; None: forever. `absent`: configured consumers that could not be created; they
+    keep their place.
     """
 
     consumers: Sequence[Consumer]
@@ -166,7 +166,7 @@ class Feed:
             each.wake.set()
 
     async def run(self) -> None:
-        """Has the consumers take changes as they come, and send what they owe, until cancelled."""
+        """Runs the consumers and observers, and passes them changes as they come, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for part in self.consumers:
                 group.create_task(self._keep_running(part.name, part.run), name=part.name)
@@ -177,7 +177,7 @@ class Feed:
                 group.create_task(each.run(), name="feed: " + ", ".join(each.places))
 
     async def _keep_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Runs what a consumer or observer does; after a defect, again."""
+        """Runs a consumer or observer, and restarts it after a defect."""
         for failures in count():
             try:
                 await run()

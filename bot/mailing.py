@@ -36,8 +36,8 @@ _GONE = 410  # HTTP: the party never wants messages again
 class Host:
     """The running bot, for one integration.
 
-    `secret` returns the secret in an environment variable that its settings name. `on_outcome` counts an attempt to tell a
-    party, by its label: "sent", "later", "never". `entries` takes in what other programs say; `teller` tells people.
+    `secret` returns the value of an environment variable that its settings name. `on_outcome` counts an attempt to send to a
+    party, by the party's label: "sent", "later", "never". `entries` records what other programs say; `teller` notifies people.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a party is to be told. Messages `about` the same are sent in order, each with the same `id` and `body` at every
-    attempt; one whose id is waiting already is not stored again. `kind` is free for the sender's use.
+    """A message to a party. Messages with the same `about` are sent in order, each with the same `id` and `body` at every
+    attempt. A message whose id is already waiting is not stored again. The sender can use `kind` as it likes.
     """
 
     id: str
@@ -69,8 +69,8 @@ Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Posted | str]]
 
 
 def outcome_of(posted: Posted | str) -> Outcome:
-    """Returns what an answer to a post means where the whole party takes or refuses messages: 410 that it wants none any more,
-    else any but 2xx that it is in trouble.
+    """Returns the outcome of a post if the party accepts or refuses messages as a whole: 410 means that it wants no more messages;
+    any other status but 2xx means that it is in trouble.
     """
     if not isinstance(posted, Posted):
         return RetryLater(posted, party_wide=True)
@@ -83,37 +83,39 @@ def outcome_of(posted: Posted | str) -> Outcome:
 
 @runtime_checkable
 class Follower(Protocol):
-    """Follows the changes of clarifications, and tells parties outside of them.
+    """Follows the changes of clarifications and sends messages about them to other systems.
 
-    `parties`: their labels, for logs and metrics, by their names in the storage. A label must hold no secret.
+    `parties`: the labels of these systems for logs and metrics, by their names in the storage. A label must not contain a secret.
     """
 
     parties: Mapping[str, str]
 
     def wants(self, change: RecordChange) -> bool:
-        """Whether a change matters, by what it means (`core.bus.told_in`). If it does not, its record is not read."""
+        """Returns whether a change matters, judged by its events (`core.bus.told_in`). If not, the bot doesn't read the record."""
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Iterable[Message]:
-        """Returns what parties are to be told of a change. It runs inside the transaction that stores these messages, for which
-        everything else waits: it must neither wait nor compute for long. `record` is as of the change, or newer.
+        """Returns the messages to send about a change. `record` is as of the change, or newer.
+
+        It runs inside the transaction that stores these messages, and everything else waits for that transaction. So it must not
+        wait or compute for long.
         """
 
     async def send(self, message: Message, post: Post) -> Outcome:
-        """Makes one attempt to send a message. Retries are not its business."""
+        """Makes one attempt to send a message. The bot retries."""
 
 
 @runtime_checkable
 class EventFollower(Protocol):
-    """A follower that also tells of what is about no clarification, such as `decisions-checkpoint`."""
+    """A follower that also sends events that are about no clarification, such as `decisions-checkpoint`."""
 
     def announcement(self, event: str, data: Mapping[str, object], now: datetime) -> Iterable[Message]:
-        """Returns what parties are to be told of an event."""
+        """Returns the messages to send about an event."""
 
 
 @dataclass(eq=False)
 class Mailer:
-    """The consumer of the feed that sends a follower's messages: at least once, for each party in the order of changes of a
-    clarification, for three days. A party that fails holds up no other.
+    """The consumer of the feed that sends a follower's messages: at least once, to each party in the order of a clarification's
+    changes, with retries for three days. A failing party delays no other.
     """
 
     host: Host
@@ -142,7 +144,7 @@ class Mailer:
         return self._add(tx, self.follower.owes(change, record, tx))
 
     def announce(self, tx: Tx, event: str, data: Mapping[str, object], now: datetime) -> Callable[[], None]:
-        """Stores an event about no clarification, within a transaction. Call the result once that is stored."""
+        """Stores an event about no clarification in a transaction. Call the result once the transaction is stored."""
         told = (
             self.follower.announcement(event, data, now) if isinstance(self.follower, EventFollower) else ()
         )
@@ -173,7 +175,7 @@ class Mailer:
             await box.load()
 
     async def run(self) -> None:
-        """Sends what is owed."""
+        """Sends messages until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._boxes.values():
                 group.create_task(each.run(), name=f"{self.name}: outbox")
@@ -191,7 +193,7 @@ class Mailbox:
     """Stores the messages to one party until they are delivered, and sends them one at a time: the rows of `outbox` with
     the sender and the party in `endpoint`.
 
-    A message older than three days is given up once it, or the party, has failed.
+    Gives up a message that is older than three days if it, or the party, has failed.
     """
 
     def __init__(

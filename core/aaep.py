@@ -396,7 +396,7 @@ def _boolean(value: object) -> bool | None:
 
 
 def _portable(value: object, depth: int) -> Any:
-    """Returns the value as every JSON reader takes it: not too deep, and without odd numbers or half characters."""
+    """Returns the value in a form that every JSON reader accepts: not too deep, and without odd numbers or half characters."""
     if depth > _DEEPEST and isinstance(value, (Mapping, list)):
         return _as_text(value)
     if isinstance(value, Mapping):

@@ -28,7 +28,7 @@ _BY_WORD: dict[str, Name] = {name.removeprefix(_PREFIX): name for name in get_ar
 
 
 def payload(record: Clarification, at: datetime) -> dict[str, object]:
-    """Returns what an event of a clarification at `at` says, as JSON values under the protocol's names. Its topic is the
+    """Returns the payload of a clarification's event at `at`, as JSON values under the protocol's names. Its topic is the
     agents' text: never log it.
     """
     return {

@@ -188,7 +188,7 @@ class Refusal(Record):
 
     @property
     def subject(self) -> tuple[str | None, ...]:
-        """What is the same for attempts that are counted together."""
+        """Returns the key that repeated attempts share, which count as one."""
         return self.user or self.by, self.surface, self.why, self.response
 
 
@@ -302,7 +302,7 @@ class Direct(Record):
 
 
 class Question(Record):
-    """What a round asks, and by which rules.
+    """The question of a round, and the rules for its answer.
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the producer's.
 
@@ -401,7 +401,7 @@ class Question(Record):
 
 
 class Given(Record):
-    """The answer that counts; without one, all is None. `rationale`: why it was decided so."""
+    """The answer that counts; every field is None if there is none. `rationale`: the reason for the decision."""
 
     response: Response | None = None
     label: str | None = None
@@ -412,7 +412,7 @@ class Given(Record):
 
 
 class Attention(Record):
-    """Who was reminded of it, and who has it. `handed_to`: who was offered it and has not taken it yet."""
+    """Reminders, and who claimed the question. `handed_to`: the person it was handed to, who has not claimed it yet."""
 
     nudges: Count = 0
     nudged_at: Moment | None = None
@@ -424,7 +424,7 @@ class Attention(Record):
 
 
 class DeliveryState(Record):
-    """Where the answer is on its way to the agent that asked."""
+    """How far the delivery of the answer to the agent has come."""
 
     reply: ReplyState | None = None
     reply_note: str | None = None
@@ -505,7 +505,7 @@ class _HasRound(Protocol):
 
 
 class OfRound:
-    """Names the parts of the round that something is about."""
+    """Gives access to the parts of a round."""
 
     @property
     def asked(self: _HasRound) -> Question:
@@ -553,7 +553,7 @@ class Held:
 
     @property
     def is_with_target(self: _IsHeld) -> bool:
-        """Whether its target may still answer: it is open, and not escalated to people."""
+        """Whether its target may still answer: it is open and not escalated."""
         return self.status in {"pending", "stale"}
 
     @property
@@ -563,7 +563,7 @@ class Held:
 
     @property
     def offered_to(self: _IsHeld) -> str | None:
-        """Whom it was handed to, who has not claimed it yet."""
+        """The person it was handed to, who has not claimed it yet."""
         return self.attention.handed_to.user if self.attention.handed_to else None
 
 
@@ -624,7 +624,7 @@ class Clarification(OfRound, Held, Record):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether people are asked in place of its target."""
+        """Whether people are asked instead of its target."""
         return self.asked.held_back is not None
 
     @property
@@ -638,17 +638,17 @@ class Clarification(OfRound, Held, Record):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether one person's word is not enough, or not everyone's counts."""
+        """Whether it needs several people, or someone in particular may not accept."""
         return self.asked.needed > 1 or self.asked.four_eyes is not None
 
     @property
     def approvals(self) -> int:
-        """How many people accepted whose accept counts, before the deciding one."""
+        """How many accepts count so far, without the deciding one."""
         return len(self.consent.approvals or ())
 
     @property
     def lapsed(self) -> int:
-        """How many accepted and may no longer answer."""
+        """How many people accepted but may no longer answer."""
         return len(self.consent.lapsed or ())
 
     @property
@@ -684,13 +684,13 @@ class Clarification(OfRound, Held, Record):
 
     @property
     def last_change(self) -> datetime:
-        """When it last changed, by its own times."""
+        """The latest time in the record."""
         times = [self.created, *(entry.timestamp for entry in self.thread)]
         return max(times if self.resolved_at is None else [*times, self.resolved_at])
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the latest question's time runs out, on our clock; None: never."""
+        """When the latest question expires, on our clock; None if never."""
         return self.asked.expires_at
 
     @property

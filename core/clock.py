@@ -125,7 +125,7 @@ class Pace:
 
 @asynccontextmanager
 async def beside(*work: Awaitable[_T]) -> AsyncIterator[Sequence[asyncio.Future[_T]]]:
-    """Runs work beside the block. What has not ended by the end of it is cancelled."""
+    """Runs work concurrently with the block. Cancels what has not ended when the block ends."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         yield tasks

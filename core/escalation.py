@@ -239,9 +239,7 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The latest sending of `step` reached no one; a repetition counts once. `page`: as above; None: there was no one to
-    send to.
-    """
+    """The latest page of `step` reached no one; a repetition counts once. `page`: see `Paged`; None if there was no one to page."""
 
     at: datetime
     step: int
@@ -278,7 +276,7 @@ class NotMine:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The user who held it is gone: as if they had declined."""
+    """The user who held it is gone, which counts like declining."""
 
     at: datetime
     user: str

@@ -20,7 +20,7 @@ STEP, DEBOUNCE = 20, 200  # ms: how long a watch collects further changes
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a file. Never blocks on a pipe or device, and follows no link, that others put in its place.
+    """Returns the content of a file. If others put a pipe, a device or a link in its place, it neither blocks nor follows it.
 
     Raises:
         OSError: it is missing, not a regular file, larger than 64 MiB, or cannot be read.
@@ -158,7 +158,7 @@ def quarantine(path: Path) -> Path | None:
 
 
 def reason(error: OSError) -> str:
-    """Why the disk refused, in words."""
+    """Returns the reason for a disk error in words."""
     return "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
 
 

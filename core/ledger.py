@@ -30,7 +30,7 @@ class OfRecord:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Questions about an issue: the decision sees what their sessions asked before, and gives out the issue's next numbers.
+    """Questions about an issue: the decision sees the earlier questions of their sessions, and assigns the issue's next numbers.
 
     `issue` may be a function of the storage's own transaction, which runs first.
     """
@@ -41,7 +41,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class OfSession:
-    """News of a producer's session: the decision sees its records that need something, or ended since then."""
+    """An event of a producer's session: the decision sees the session's records that need something or have ended since."""
 
     producer: str
     session: str
@@ -60,7 +60,7 @@ Reach = OfRecord | Asking | OfSession | OfIssue
 
 
 class Contents(NamedTuple):
-    """Some records, and the ids of those beside them that cannot be read."""
+    """Some records, and the ids of others that cannot be read."""
 
     records: list[Clarification]
     unreadable: list[str]
@@ -109,7 +109,7 @@ class Ledger(Protocol):
         """
 
     def recent(self, clarification_id: str, revision: int) -> Clarification | None:
-        """The record as of `revision`, if that was written or read here lately; else None."""
+        """The record as of `revision` if it was recently written or read here, otherwise None."""
 
     async def whole(self, seen: Seen) -> Clarification:
         """The record of a summary; read, as `find` does, only if it is not in memory."""
@@ -139,7 +139,7 @@ class Ledger(Protocol):
         """
 
     def load(self) -> AsyncGenerator[list[Summary]]:
-        """On start, what is known of the records that need something, some at a time.
+        """At the start, summaries of the records that need something, in batches.
 
         Raises:
             LedgersAway: the database cannot be read.
@@ -153,7 +153,7 @@ class Ledger(Protocol):
         waiting: bool = False,
         after: tuple[int, int] = (0, 0),
     ) -> AsyncGenerator[Contents]:
-        """All records, some at a time, in the order of issues and numbers.
+        """All records in batches, ordered by issue and number.
 
         Args:
             issue: only its records.
@@ -169,14 +169,14 @@ class Ledger(Protocol):
         """The records that were written last, the latest first; raises LedgersAway."""
 
     async def news(self, clarification_id: str) -> Clarification | None:
-        """A record as another process wrote it last; None: this process wrote it since, or as last.
+        """A record as another process last wrote it; None if this process has written it since.
 
         Raises:
             NotFound, LedgersAway, LedgerUnreadable: as `find`.
         """
 
     def changes(self) -> AsyncGenerator[list[str]]:
-        """The ids of records that other processes may have changed, while it is iterated, beginning with those before."""
+        """Yields the ids of records that other processes may have changed: first earlier changes, then new ones as they happen."""
 
     def woken(self, clarification_id: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set whenever any process writes the record. Notices can be lost, so look regularly too."""

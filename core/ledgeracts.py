@@ -1,7 +1,7 @@
-"""What others did to a ledger file, and what the file is to hold. Pure.
+"""Finds out what others did to a ledger file, and what the file should contain. Pure.
 
-Three are compared: what the bridge last wrote or read (`Base`), the file, and the record. Only what changed from the base
-to the file is somebody's act: a file that is like the base, or like the record, is merely old.
+It compares three states: what the bridge last wrote or read (`Base`), the file, and the record. Only a difference between base and
+file is a change by someone else: a file that matches the base or the record is merely old.
 
 Formats and rules: the Clarification Protocol (architecture §5); docs/agents/agent-to-agent.md → Ledger files.
 """
@@ -69,8 +69,8 @@ class Opens:
 
 @dataclass(frozen=True, slots=True)
 class Adds:
-    """Entries that another implementation added to a clarification's thread, in order. `abandons`: the last one says why it
-    is closed without an answer.
+    """Entries that another implementation added to a clarification's thread, in order. `abandons`: the last entry says why the
+    clarification is closed without an answer.
     """
 
     clarification: str
@@ -80,7 +80,7 @@ class Adds:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """A status that another implementation set, without an entry that explains it."""
+    """A status that another implementation set without an entry that explains it."""
 
     clarification: str
     status: str
@@ -88,14 +88,14 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Something was changed that nobody may change. It is undone."""
+    """A change to something that nobody may change. The bridge undoes it."""
 
     clarification: str
 
 
 @dataclass(frozen=True, slots=True)
 class Removes:
-    """A record was removed. It is put back."""
+    """The removal of a record. The bridge restores it."""
 
     clarification: str
 
@@ -104,7 +104,7 @@ Act = Opens | Adds | Moves | Rewrites | Removes
 
 
 def acts(base: Base, file: Sequence[Any], record: Sequence[Any]) -> Iterator[Act]:
-    """Yields what others did to a file's records, in its order; then what they removed."""
+    """Yields what others did to a file's records, in the file's order, then the removals."""
     ours = {identity(item): item for item in record}
     there = set[str]()
     for name, item in named(file):
@@ -166,7 +166,7 @@ def gives_up(record: Clarification) -> bool:
 
 
 def may_move(now: str, to: str) -> bool:
-    """Whether another implementation may set a status without a word."""
+    """Returns whether another implementation may set this status without an entry."""
     if to == "resolved":
         return now == "answered"
     return now in OPEN and (to == "abandoned" or (to == "escalated" and now != "escalated"))
@@ -185,7 +185,7 @@ def opening(item: Raw) -> tuple[Clarification, Clarification]:
 
 
 def rendered(file: Raw, record: Raw) -> Raw:
-    """Returns what a file is to hold: the records as they are, and whatever else others wrote into it."""
+    """Returns what the file should contain: the records as they are, and everything else that others wrote."""
     ours = {identity(item): item for item in record["clarifications"]}
     items: list[Any] = []
     done = set[str]()
@@ -218,7 +218,7 @@ _OURS = frozenset({*_FIELDS, "status", "round", "staleAfter", "resolvedAt", "thr
 
 
 def base_of(file: Sequence[Any]) -> dict[str, Seen]:
-    """Returns what the bridge remembers of a file that it wrote or read."""
+    """Returns what the bridge stores about a file that it wrote or read."""
     read = ((name, item, _read(item)) for name, item in named(file))
     return {name: Seen.of(item, record) for name, item, record in read if record is not None}
 

@@ -1,4 +1,4 @@
-"""Ensures one writer per ledger: by a kernel lock among our processes, and a marker file that others honour too.
+"""Ensures one writer per ledger: with a kernel lock between our processes, and a marker file that other programs honour, too.
 
 The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the process that creates it
 holds the ledger; older than 30 s by mtime it counts as orphaned. Our marker is a hard link to a private file that only
@@ -181,7 +181,7 @@ def _sign(handle: int) -> None:
 
 
 def _linked(held: HeldLock, ours: str) -> bool:
-    """Whether our marker is there now, created by us or left by a dead process of ours."""
+    """Returns whether our marker exists now, either created by us or left by one of our dead processes."""
     try:
         os.link(ours, held.marker)
     except FileExistsError:

@@ -49,7 +49,7 @@ _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
 def session_asking(asking: Ask | Clarification) -> tuple[str, str]:
-    """Returns the session that asks: a producer's, or, with "" in place of the producer, who asks whom about what."""
+    """Returns the session that asks: a producer's, or, with "" as the producer, who asks whom about what."""
     asked, asker = asking.asked, asking.from_ if isinstance(asking, Clarification) else asking.agent_id
     if asked.reply_token is not None and asked.producer is not None and asked.session_id is not None:
         return asked.producer, asked.session_id
@@ -58,7 +58,7 @@ def session_asking(asking: Ask | Clarification) -> tuple[str, str]:
 
 
 def is_duplicate(record: Clarification, ask: Ask) -> bool:
-    """Whether this record already holds the question of `ask`, in any round: same session, reply token and text.
+    """Returns whether this record already has the question of `ask`, in any round: same session, reply token and text.
 
     The token alone is not enough: some producers reuse it for another question, which people must see. Without a token
     (asked by hand or by a program), only the same `event_id` makes a duplicate.
@@ -150,8 +150,8 @@ def author_of(named: str) -> str:
 
 
 def is_same(one: Clarification, other: Clarification) -> bool:
-    """Whether two records are the same clarification: who asked what, and when, however that is written. By their ids alone
-    nobody knows: each implementation gives them out as it counts.
+    """Returns whether two records are the same clarification: same asker, question and time, however they are written. Ids don't
+    tell, because each implementation assigns its own.
     """
 
     def begun(record: Clarification) -> tuple[object, ...]:

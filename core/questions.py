@@ -854,8 +854,8 @@ def status_of(record: Clarification) -> Status:
 
 
 class Outcome(NamedTuple):
-    """What came of a question. `by`: who answered or closed it; `comment`: the reason that they gave; `closing`: the entry of
-    whoever closed it without an answer.
+    """The outcome of a question. `by`: the person who answered or closed it; `comment`: their reason; `closing`: the entry that
+    closed it without an answer.
     """
 
     status: Status

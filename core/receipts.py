@@ -38,8 +38,10 @@ Problem = Literal["missing", "signature", "key", "another", "record", "log", "re
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What checking the receipt of a round found. `problem`: None if its signature is good and the record says the same.
-    `claims`: what was signed, of `log` and `removed` what the log has; empty unless the signature is good.
+    """The result of checking the receipt of a round.
+
+    `problem`: None if the signature is valid and the record matches. `claims`: the signed claims, or for `log` and `removed` those in
+    the log; empty unless the signature is valid.
     """
 
     problem: Problem | None

@@ -125,7 +125,7 @@ class Book:
 
     @property
     def written(self) -> list[Clarification]:
-        """What was put, each record as it was put last."""
+        """The records that were put, each in its latest state."""
         return [self._now[name] for name in dict.fromkeys(record.id for record in self.changed)]
 
     def get(self, clarification_id: str) -> Clarification:
@@ -213,7 +213,7 @@ def dump(record: Clarification) -> Raw:
 
 
 def _set(asked: Raw) -> Raw:
-    """Returns what is set in a round and its parts."""
+    """Returns the fields of a round and its parts that are set."""
     nested = PARTS.keys() | {"wanted"}
     return {name: _set(each) if name in nested else each for name, each in asked.items() if each is not None}
 

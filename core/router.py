@@ -243,8 +243,8 @@ class Router:
     def note_refusal(
         self, record: Clarification, decider: Decider, why: str, response: str | None = None
     ) -> None:
-        """Notes that somebody tried to decide about an action and may not. Written by `write_refusals`, later, so that they
-        are told at once. `response`: what they tried, if known.
+        """Notes that someone tried to decide about an action but may not. `write_refusals` writes it later, so that this person
+        is told at once. `response`: what they tried, if known.
         """
         if not (record.is_open and record.asked.is_confirmation):
             return
@@ -273,8 +273,8 @@ class Router:
                 self._has_refused.set()
 
     async def write_refusals(self) -> bool:
-        """Writes the refusals that were noted; returns False if some could not be written now. Whatever happened to the
-        question meanwhile, they were refused; only a forgotten one, or its next round, gets none.
+        """Writes the noted refusals, and returns False if some could not be written now. They are written even if the question has
+        ended since, unless it was forgotten or has a new round.
         """
         async with self._writing:
             self._has_refused.clear()
@@ -473,8 +473,8 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def receipt(self, clarification_id: str) -> Clarification:
-        """Returns a record, with the receipt that its round is owed: it ended in another process, or while the key could
-        not be read.
+        """Returns a record with the missing receipt of its round, which ended in another process or while the key could not be
+        read.
         """
 
         def decide(book: Book, record: Clarification) -> Clarification:
@@ -603,7 +603,7 @@ def _put_refusals(number: int, attempts: tuple[Refusal, ...], book: Book, record
 
 
 def check_follow_up(record: Clarification, ask: Ask) -> None:
-    """Raises, as `Router.follow_up` says, unless `ask` can be the next round of `record`. Pure."""
+    """Raises unless `ask` can be the next round of `record` (see `Router.follow_up`). Pure."""
     if record.asked.reply_token is not None:
         raise BadInput(f"{record.id} came from a producer's event. Only that producer can ask a follow-up.")
     if agent_key(ask.agent_id) != agent_key(record.from_):
@@ -617,7 +617,7 @@ def check_follow_up(record: Clarification, ask: Ask) -> None:
 
 
 def check_round(record: Clarification, round: int | None) -> None:  # noqa: A002 - the protocol's word
-    """Raises Superseded if an open `record` asks another question by now than in the round that is meant."""
+    """Raises Superseded if `record` is open and has reached a later round than the one that is meant."""
     if round is not None and round < record.round and record.is_open:
         raise Superseded(record)
 

@@ -3,7 +3,7 @@
 A workflow is a TOML file with `[[steps]]`. These keys of a step are read here, others are ignored:
 
     agent = "engineer"              the role that asks
-    can_clarify = ["architect"]     whom it may ask; default: nobody
+    can_clarify = ["architect"]     whom it may ask; default: no agent
     clarify_max_rounds = 5          default: 5 if it waits for the answer, 6 if not
     clarify_sla_minutes = 30        default: as configured for the monitor
     clarify_blocking_allowed = true whether it may wait for the answer
@@ -83,7 +83,7 @@ class Scopes:
         self._guard = threading.Lock()
 
     def check(self, asker: str, target: str, *, blocking: bool) -> RequestLimits:
-        """The limits of a request; a human may always be asked.
+        """The limits of a request. Every agent may ask a human.
 
         Raises:
             BlockingNotAllowed: it may ask, but not wait for the answer.
@@ -310,8 +310,8 @@ class Speaker:
 
 
 def is_named(agent_id: str, pattern: str) -> bool:
-    """Returns whether a pattern names an agent; case counts. A subagent ("Explore, for coder") has the patterns of the agent
-    that it works for, and those that themselves say for whom ("Explore, for *").
+    """Returns whether a pattern matches an agent; case matters. A subagent ("Explore, for coder") matches the patterns of the agent
+    that it works for, and patterns that name both ("Explore, for *").
     """
     return fnmatchcase(agent_id if _FOR in pattern else main_agent(agent_id), pattern)
 

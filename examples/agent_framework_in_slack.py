@@ -1,6 +1,6 @@
-"""Microsoft Agent Framework: tool calls that require approval are approved in Slack; the run outlives its process.
+"""Microsoft Agent Framework: people in Slack decide about tool calls that require approval; the run survives a restart.
 
-Copy this file and clarify.py into your project, and call `run` in place of `agent.run`:
+Copy this file and clarify.py into your project, and call `run` instead of `agent.run`:
 
     @tool(approval_mode="always_require")
     def send_newsletter(subject: str, recipients: int) -> str: ...

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Asks people in Slack with nothing but curl, and waits. Exits with 0 for Yes, 1 for No, 2 if no one answered:
+# Asks people in Slack with only curl, and waits. Exits with 0 for Yes, 1 for No, 2 if no one answered:
 #
 #     sh ask.sh && ./deploy.sh
 #
-# Run again with the same key, it is the same question with the same answer, until a week after it expires. So any request may be
-# repeated, and another deployment needs another key.
+# Until a week after the question expires, the same key gets the same question and the same answer. So you can repeat any request,
+# but every deployment needs its own key.
 #
-# CLARIFY_URL says where the bot is, CLARIFY_TOKEN is the token of its [[producers]] table, if it has one.
+# Set CLARIFY_URL to the bot's address, and CLARIFY_TOKEN to the token of your [[producers]] table, if it has one.
 set -eu
 url=${CLARIFY_URL:-http://127.0.0.1:8787}
 question='{"question": "Deploy 4.2 to production?", "kind": "yes_no", "timeout": 900, "key": "deploy-4.2"}'

@@ -1,11 +1,12 @@
 /**
- * Claude Agent SDK: tool calls that need permission are approved in Slack, and Claude's questions are answered there.
+ * Claude Agent SDK: people in Slack decide about tool calls that need permission, and answer Claude's questions.
  *
  * Copy this file and clarify.ts into your project:
  *
  *     for await (const message of query({ prompt, options: { canUseTool: inSlack() } })) …
  *
- * The SDK asks only about calls that no rule and no permission mode allows. A question is withdrawn when the run is interrupted.
+ * The SDK asks only about calls that neither a rule nor the permission mode allows. If the run is interrupted, its question is
+ * withdrawn.
  */
 
 import type { CanUseTool, PermissionResult } from "@anthropic-ai/claude-agent-sdk";

@@ -1,6 +1,6 @@
-"""Google ADK: tool calls that need confirmation are approved in Slack; long-running tools ask people.
+"""Google ADK: people in Slack decide about tool calls that need confirmation; long-running tools ask people.
 
-Copy this file and clarify.py into your project, and call `run` in place of `Runner.run_async`:
+Copy this file and clarify.py into your project, and call `run` instead of `Runner.run_async`:
 
     FunctionTool(send_newsletter, require_confirmation=True)
 

@@ -1,14 +1,14 @@
-"""LangGraph and LangChain: what a graph interrupts for is asked in Slack, and the run continues with the answer.
+"""LangGraph and LangChain: an interrupt asks people in Slack, and the run continues with the answer.
 
-Copy this file and clarify.py into your project, and call `run` in place of `graph.ainvoke`. The graph needs a checkpointer.
+Copy this file and clarify.py into your project, and call `run` instead of `graph.ainvoke`. The graph needs a checkpointer.
 
     region = interrupt("Which region?")                                             # a text
     region = interrupt({"question": "Which region?", "choices": ["eu", "us"]})      # what clarify.ask takes
     if interrupt({"action": "Drop the table", "risk": "high"}): ...                 # what clarify.approve takes: a bool
     paid = interrupt({"action": "Pay", "arguments": {"amount": 5}, "editable": True})  # the arguments as approved, or False
 
-Calls that LangChain's HumanInTheLoopMiddleware holds back (in its mode "batched", the default) are accepted, edited or
-rejected. A tool that may only be answered ("respond") is a question; its parameters are those of clarify.ask.
+People accept, edit or reject calls that LangChain's HumanInTheLoopMiddleware holds back (in its default mode, "batched"). A tool
+that can only be answered ("respond") is a question; its parameters are those of clarify.ask.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ASKS = {"question", "context", "to", "choices", "multiple", "other", "kind", "sc
 
 
 async def run(graph: Any, given: Any, thread: str) -> Any:
-    """Run a graph until it ends; returns its last state. With None as `given`, a thread that was interrupted goes on.
+    """Run a graph until it ends; returns its last state. If `given` is None, an interrupted thread continues.
 
     An interrupt whose question gets no answer, or cannot be asked, raises once the others have gone on.
     """

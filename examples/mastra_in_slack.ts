@@ -1,8 +1,7 @@
 /**
- * Mastra: what tools suspend with is asked in Slack, and tool calls that need approval are approved there; the run outlives its
- * process.
+ * Mastra: people in Slack answer tools that suspend, and decide about tool calls that need approval; the run survives a restart.
  *
- * Copy this file and clarify.ts into your project, and call `run` in place of `agent.generate`:
+ * Copy this file and clarify.ts into your project, and call `run` instead of `agent.generate`:
  *
  *     createTool({ id: "send_newsletter", requireApproval: true, … }) // accepted or rejected as it is
  *
@@ -24,7 +23,7 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent } from "@mastra/core/agent";
 import { approve, ask, BadQuestion, NotAnswered, NotApproved } from "./clarify.ts";
 
-// What a model may say about a question: not where the bot is, nor for whom it asks.
+// The fields that a model may set: not where the bot is, nor whom it asks for.
 const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
 
 /** What a tool resumes with that suspended for approval. */
@@ -36,7 +35,7 @@ type Suspended = Awaited<ReturnType<Agent["listSuspendedRuns"]>>["runs"][number]
 /**
  * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the id of the run.
  *
- * If the process is killed meanwhile, the next one continues there: the question stays in Slack, and an answer given in the meantime
+ * If the process is killed, the next one continues from there: the question stays open in Slack, and an answer given in the meantime
  * counts.
  */
 export async function run(agent: Agent<any, any, any, any>, given: string, saved: string): Promise<string> {

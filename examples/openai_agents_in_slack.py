@@ -1,6 +1,6 @@
-"""OpenAI Agents SDK: calls of tools that need approval are decided in Slack; the run outlives its process.
+"""OpenAI Agents SDK: people in Slack decide about calls to tools that need approval; the run survives a restart.
 
-Copy this file and clarify.py into your project, and call `run` in place of `Runner.run`:
+Copy this file and clarify.py into your project, and call `run` instead of `Runner.run`:
 
     @function_tool(needs_approval=True)
     def send_newsletter(subject: str, recipients: int) -> str: ...

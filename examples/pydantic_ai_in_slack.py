@@ -1,4 +1,4 @@
-"""pydantic-ai: calls of tools that need approval, or that are deferred, are decided in Slack.
+"""pydantic-ai: people in Slack decide about calls to tools that need approval, and answer deferred calls.
 
 Copy this file and clarify.py into your project, and give the agent `capabilities=[HandleDeferredToolCalls(in_slack)]`:
 
@@ -9,7 +9,7 @@ Copy this file and clarify.py into your project, and give the agent `capabilitie
     def ask_person(question: str, choices: list[str] | None = None) -> str:
         raise CallDeferred                          # its parameters are those of clarify.ask
 
-What a call carries as `metadata` is handed on: whatever clarify.approve, or clarify.ask, takes.
+A call's `metadata` can have any argument of clarify.approve or clarify.ask.
 """
 
 import asyncio

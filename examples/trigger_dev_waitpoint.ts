@@ -1,4 +1,4 @@
-// Trigger.dev: a task waits up to a day for a person in Slack, and uses no compute meanwhile.
+// Trigger.dev: a task waits up to a day for a person in Slack, without using compute while it waits.
 //
 // Copy this file into your project's folder of tasks, and allow the callback in clarify.toml:
 //
@@ -7,7 +7,7 @@
 //     token_env = "TRIGGER_TOKEN"
 //     callbacks = ["https://api.trigger.dev/*"]
 //
-// CLARIFY_URL says where the bot is, CLARIFY_TOKEN is the token of that table.
+// Set CLARIFY_URL to the bot's address and CLARIFY_TOKEN to the token of that table.
 import { task, wait } from "@trigger.dev/sdk";
 
 type State = { id: string; status: string; answer: { decision: string } | null; comment: string | null };

@@ -1,7 +1,7 @@
 /**
- * Vercel AI SDK: tool calls that need approval are approved in Slack; the run outlives its process.
+ * Vercel AI SDK: people in Slack decide about tool calls that need approval; the run survives a restart.
  *
- * Copy this file and clarify.ts into your project, and call `run` in place of `agent.generate`:
+ * Copy this file and clarify.ts into your project, and call `run` instead of `agent.generate`:
  *
  *     const agent = new ToolLoopAgent({
  *       model,
@@ -13,8 +13,7 @@
  *     });
  *     const text = await run(agent, "Send the newsletter.", "newsletter.json");
  *
- * A person's edit replaces the input of the model's call, so it cannot be used with `experimental_toolApprovalSecret`: then an
- * edited call fails.
+ * A person's edit replaces the input of the model's call. With `experimental_toolApprovalSecret`, edited calls therefore fail.
  */
 
 import { randomUUID } from "node:crypto";
@@ -22,7 +21,7 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "nod
 import type { Agent, AssistantContent, ModelMessage, ToolContent } from "ai";
 import { approve, ask, BadQuestion, NotAnswered, NotApproved } from "./clarify.ts";
 
-// What a model may say about a question: not where the bot is, nor for whom it asks.
+// The fields that a model may set: not where the bot is, nor whom it asks for.
 const ASKS = ["question", "context", "to", "choices", "multiple", "other", "kind", "schema", "default", "timeout"];
 
 type Call = Extract<Exclude<AssistantContent, string>[number], { type: "tool-call" }>;
@@ -38,7 +37,7 @@ interface Saved {
 /**
  * Runs an agent until it ends; resolves to its last words. The file `saved` keeps the conversation.
  *
- * If the process is killed meanwhile, the next one continues there: the question stays in Slack, and an answer given in the meantime
+ * If the process is killed, the next one continues from there: the question stays open in Slack, and an answer given in the meantime
  * counts.
  */
 export async function run(agent: Generates, given: string, saved: string): Promise<string> {

@@ -22,7 +22,7 @@ from core.summary import Seen
 
 
 class Sight:
-    """Which questions someone may see. `others`: whether they may see questions of other channels than the one it is about."""
+    """The questions that someone may see. `others`: whether that includes questions of other channels."""
 
     def __init__(self, sees: Callable[[Audience], Awaitable[bool]], *, others: bool = True) -> None:
         self.others = others
@@ -39,7 +39,7 @@ class Sight:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SlackHost:
-    """The running bot in Slack, for integrations: its clarifications, and who is who. A post comes once for its key."""
+    """The running bot in Slack, for integrations: its clarifications and people. Posts once for each key."""
 
     ledger: Ledger
     clock: Clock
@@ -54,7 +54,7 @@ class SlackHost:
         return self.access.audiences.route(record).name
 
     def sight_of(self, person: Person) -> Sight:
-        """Returns what a person may see."""
+        """Returns which questions a person may see."""
 
         async def sees(audience: Audience) -> bool:
             return audience in (await self.access.rights(person, [audience])).sees
@@ -62,7 +62,7 @@ class SlackHost:
         return Sight(sees)
 
     async def sight_in(self, channel: str) -> Sight:
-        """Returns what everyone in a channel may see.
+        """Returns which questions everyone in a channel may see.
 
         Raises:
             SlackError: Slack cannot tell.
@@ -102,7 +102,7 @@ class SlackHost:
         return await self.messages.get(key) is not None
 
     async def post(self, key: str, channel: str, draft: Draft) -> None:
-        """Posts in a channel, and nowhere else if that is gone. Durable on return; `key` begins with the integration's name.
+        """Posts in a channel; if the channel is gone, posts nowhere. Durable on return. `key` begins with the integration's name.
 
         Raises:
             StorageUnavailable: it could not be stored.

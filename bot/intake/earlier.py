@@ -1,17 +1,17 @@
-"""Takes records that are older than a new, empty database in, once, before producers connect: from ledger files.
+"""Imports the records of existing ledger files into a new, empty database: once, before producers connect.
 
-An operator who lost a database begins with a new one beside the old files. Without their records, a producer that repeats
-its events would have its questions shown and answered twice. So records keep their ids and tokens, and their numbers stay
-used. But any program that can write the files may have written them:
+If operators lose a database, they start with a new one and still have the files. Without the records in them, a producer that
+repeats its events would have its questions shown and answered twice. So imported records keep their ids and tokens, and their
+numbers count as assigned. But any program that can write the files may have written the records:
 
-- A round that ended counts as a person's decision only with a valid receipt, and in the words of that alone. Otherwise its
-  answer counts as that of `ledger:` and the name, and an approval as closed.
-- An approval that was still to be sent is asked again, with a receipt or without: none says to which token it belongs.
-- An open question says on its card that it comes from a ledger file. Who claimed it, accepted it first or changed its
-  arguments has no receipt yet, and is asked again.
+- A round that ended counts as a person's decision only with a valid receipt, and only in the receipt's words. Without one, its
+  answer counts as given by `ledger:NAME`, and an approval counts as closed.
+- An approval that was not delivered yet is asked again, even with a receipt: no receipt says which token it belongs to.
+- The card of an open question says that the question comes from a ledger file. Claims, first accepts and edits have no receipt
+  yet, so people have to repeat them.
 
-Only the lost database knew where messages are and which replies may have arrived. So each card counts as a post of unknown
-outcome, which is looked up before it is posted again, and each unfinished reply as one that may have arrived.
+Only the lost database knew where messages are and which replies may have arrived. So the bot looks each card up before it posts
+the card again, and treats each unfinished reply as one that may have arrived.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from core.records import Book, as_of, dump, forgotten, is_forgotten, parse
 from core.transitions import amended
 
 _log = structlog.get_logger("clarify.ledger")
-# What people did to an open question, and its answer: no receipt proves them.
+# Resets what people did to an open question, and its answer: no receipt proves them.
 _NOTHING: dict[str, Any] = {
     "given": Given(),
     "delivery": DeliveryState(),
@@ -74,9 +74,12 @@ NOT_EMPTY = (
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Earlier:
-    """Records as they were found; of several with the same id, the first one counts that can be taken in. `highest`: the highest
-    number that was given out, by issue. `former`: the installation that wrote them, empty if unknown. `along` is called with
-    what was taken in, by id, and stores more in the same transaction.
+    """Records as found in the files. If several have the same id, the first one that can be imported counts.
+
+    Args:
+        highest: the highest assigned number of each issue.
+        former: the installation that wrote the records; empty if unknown.
+        along: stores more in the same transaction. Gets the imported records, by id.
     """
 
     records: Sequence[Clarification]
@@ -87,8 +90,12 @@ class Earlier:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TakingIn:
-    """Fills a new, empty database. `keys`: those that receipts are checked with. `sla`: how long until a question is stale.
-    `name`: the database's, for people.
+    """Fills a new, empty database.
+
+    Args:
+        keys: verify receipts.
+        sla: the time until a question is stale.
+        name: the database's name, for people.
     """
 
     store: Store
@@ -104,8 +111,7 @@ class TakingIn:
         return await self.store.read_one(NOT_EMPTY) is None
 
     async def fill(self, found: Earlier) -> bool:
-        """Stores the records as far as they count, in one transaction; returns whether there are any. Call it before records are
-        loaded.
+        """Stores the records that count, in one transaction, and returns whether there are any. Call it before records are loaded.
 
         Raises:
             StorageUnavailable: nothing was stored.
@@ -156,8 +162,8 @@ def _vetted(records: Iterable[Clarification], vetting: Vetting) -> dict[str, Cla
 
 
 def _put(tx: Tx, audiences: Audiences, records: Sequence[Clarification], former: str) -> None:
-    """Stores cards that may be in Slack. In each channel, thread replies are read again from its oldest question on.
-    `former`: the installation that posted them, empty if unknown.
+    """Stores cards that may be in Slack. The bot reads each channel's thread replies again, from its oldest question on.
+    `former`: the installation that posted the cards; empty if unknown.
     """
     marks: dict[str, float] = {}
     for record in records:
@@ -170,8 +176,8 @@ def _put(tx: Tx, audiences: Audiences, records: Sequence[Clarification], former:
 
 
 def _sessions(records: Sequence[Clarification]) -> list[Session]:
-    """Returns every session that asked something. The highest issue counts: one of the reserved range is found only by its
-    session.
+    """Returns every session that asked a question. If a session has several issues, the highest counts, because a number of the
+    reserved range can be found only by its session.
     """
     found = dict[tuple[str, str], Session]()
     for record in sorted(records, key=lambda each: each.issue_number):
@@ -186,14 +192,14 @@ def _sessions(records: Sequence[Clarification]) -> list[Session]:
 
 @dataclass(frozen=True, slots=True)
 class Vetting:
-    """Says what of a record counts that a program may have written."""
+    """Decides which parts of a record count, since any program may have written it."""
 
     keys: PublicKeys
     sla: timedelta
     now: datetime
 
     def counted(self, record: Clarification) -> Clarification:
-        """Returns a record as it counts."""
+        """Returns the record with only the parts that count."""
         if not record.rounds:
             asker = author_of(record.from_).removeprefix("agent:")
             thread = tuple(
@@ -216,14 +222,14 @@ class Vetting:
         )
         record = record.model_copy(update={"thread": thread})
         if is_proven and record.asked.is_confirmation and record.delivery.reply in UNDELIVERED:
-            # Its receipt does not say to which token it goes.
+            # Its receipt does not say which token it belongs to.
             return reopened(amended(record, **_NOTHING, from_file=True), self.now, self.sla)
         if is_proven:
             return amended(record, label=_proven_words(record, record.given.label or ""))
         return _begun(record) if record.is_open or _is_undecided(record) else self._unproven(record)
 
     def _proven(self, record: Clarification, rounds: Collection[int]) -> Iterator[Clarification]:
-        """Yields the record as of the end of each proven round."""
+        """Yields the record as it was at the end of each proven round."""
         for place in range(len(record.earlier)):
             if (then := as_of(record, place)).round in rounds:
                 yield then
@@ -231,7 +237,7 @@ class Vetting:
             yield record
 
     def _rounds_checked(self, record: Clarification) -> tuple[Clarification, set[int]]:
-        """Returns a record with its earlier rounds as they count, and the numbers of those that have a valid receipt."""
+        """Returns the record with only the parts of its earlier rounds that count, and the numbers of the proven ones."""
         proven = set[int]()
         rounds = list(record.rounds)
         for place, past in enumerate(record.earlier):
@@ -256,8 +262,8 @@ class Vetting:
 
 
 def _begun(record: Clarification) -> Clarification:
-    """Returns an open question. An answer that stands after it in the file alone is left to the bridge: it competes like any
-    other.
+    """Returns the record as an open question. Drops an answer that is only in the file: the bridge adds it, and it competes like
+    any other.
     """
     status: Status = record.status
     thread = record.thread
@@ -270,14 +276,14 @@ def _begun(record: Clarification) -> Clarification:
 
 
 def _decides(current: Round) -> bool:
-    """Whether an answer may be a decision about an action; what kind of question it was, the file alone says."""
+    """Returns whether an answer may be a decision about an action. Only the file says what kind of question it was."""
     return current.question.is_confirmation or (
         isinstance(current.given.response, str) and decision_in(current.given.response) is not None
     )
 
 
 def _proven_words(then: Clarification, text: str) -> str:
-    """Returns the words of an answer, or, if they are not those of the response that the receipt proves, that."""
+    """Returns the answer's text if it matches the response that the receipt proves, otherwise that response."""
     asked, response = then.asked, then.given.response
     if asked.is_confirmation:
         fits = decision_in(text) == response
@@ -291,7 +297,7 @@ def _proven_words(then: Clarification, text: str) -> str:
 
 
 def _blank(record: Clarification) -> Clarification:
-    """Returns a record that says that it was forgotten, without what it may say beside."""
+    """Returns a forgotten record without any text that it may still contain."""
     bare = parse(forgotten(dump(record))) or record
     bare = amended(bare, **_NOTHING)
     bare = bare.model_copy(update={"rounds": bare.rounds[-1:]})
@@ -299,13 +305,13 @@ def _blank(record: Clarification) -> Clarification:
 
 
 def _is_undecided(record: Clarification) -> bool:
-    """Whether another program ended a question of ours, which our own fields do not know of."""
+    """Returns whether another program ended our question without changing our own fields."""
     has_question = any(each.type == "question" for each in record.thread)
     return record.given.response is None and record.current.closed is None and has_question
 
 
 def _past(current: Round) -> Round:
-    """Returns an earlier round that has no valid receipt."""
+    """Returns an earlier round as it counts without a valid receipt."""
     if current.given.response is None:
         return round_with(current, receipt=None)
     if current.question.is_confirmation:
@@ -315,7 +321,7 @@ def _past(current: Round) -> Round:
 
 
 def _writer(name: str) -> str:
-    """Returns the author of an entry: `ledger:` and the name if it is not an agent's."""
+    """Returns the author of an entry: the agent's name, or `ledger:NAME` for anyone else."""
     by = author_of(name)
     return by if by.startswith("ledger:") else name
 

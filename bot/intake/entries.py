@@ -1,4 +1,4 @@
-"""Takes in what other programs wrote about clarifications. It counts like any other message, but can never approve an action (P5)."""
+"""Imports what other programs wrote about clarifications. It counts like any other message, but can never approve an action (P5)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ Counted = Literal["taken", "refused", "for people"]
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Entries:
-    """Takes in what programs wrote that speak for no producer and no person: their names count as `agent:…` or `ledger:…`.
+    """Imports what programs wrote that are neither a producer nor a person: their names count as `agent:…` or `ledger:…`.
 
-    Each method raises LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt or StorageUnavailable if that is not possible
-    now.
+    Each method raises LockTimeout, LedgerUnwritable, LedgersAway, LedgerInDoubt or StorageUnavailable if it cannot do that now.
     """
 
     router: Router
@@ -45,11 +44,11 @@ class Entries:
     clock: Clock
 
     async def open(self, begun: Clarification) -> Clarification:
-        """Opens a clarification that another program began, with its question alone, and returns it: under the next free number if
-        its own is taken.
+        """Opens a clarification that another program began, with only its question, and returns it. If its number is taken, it gets
+        the next free one.
 
         Raises:
-            BadInput: it says more.
+            BadInput: it contains more than a question.
         """
         if begun.rounds or begun.status != "pending" or [each.type for each in begun.thread] != ["question"]:
             raise BadInput("expected a new question")

@@ -25,7 +25,8 @@ def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Teller:
-    """Tells each thing once, by its `name`. It is stored when a method returns; each raises StorageUnavailable if nothing was.
+    """Sends each notice once, identified by its `name`. A notice is stored when a method returns; each method raises
+    StorageUnavailable if it could not be stored.
     All texts are shown as they are: nothing in them can link, mention or format.
     """
 

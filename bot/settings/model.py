@@ -330,16 +330,16 @@ class SettingsTable(BaseModel):
 
 
 class SlackSettings(SettingsTable):
-    """How the bot is connected with Slack."""
+    """How the bot connects to Slack."""
 
     mode: Literal["socket", "http"] = "socket"
     """How Slack reaches the bot: "socket" needs `SLACK_BOT_TOKEN` and `SLACK_APP_TOKEN`; "http" needs
-    `SLACK_SIGNING_SECRET` in place of the latter, and an `https://` address that Slack can reach.
+    `SLACK_SIGNING_SECRET` instead of the latter, and an `https://` address that Slack can reach.
     """
     identity: Literal["slack_id", "email"] = "slack_id"
-    """How agents learn who decided: "slack_id" as `user:slack/TEAM/USER`, "email" as `user:ADDRESS`."""
+    """How agents see who decided: "slack_id" as `user:slack/TEAM/USER`, "email" as `user:ADDRESS`."""
     fallback_channel: ChannelId | None = None
-    """Where questions go if no route matches or the route's channel fails, and where the bot reports trouble.
+    """Where questions go if no route matches or the route's channel fails, and where the bot reports problems.
     """
 
 
@@ -349,7 +349,7 @@ class HttpSettings(SettingsTable):
     """
 
     listen: Annotated[str, AfterValidator(listen_address)] = "127.0.0.1:8787"
-    """Where the HTTP server listens. Port 0 takes any free one."""
+    """Where the HTTP server listens. Port 0 picks any free port."""
     origins: tuple[Annotated[str, AfterValidator(web_origin)], ...] = ()
     """Web pages that may call `/mcp` without a token."""
 
@@ -371,29 +371,29 @@ class LedgerSettings(SettingsTable):
     """Ledger files, which the bot shares with other programs; see docs/agents/agent-to-agent.md."""
 
     directory: FolderOrFalse = Path(".agentx/state/clarifications")
-    """The folder with the ledger files, one `issue-N.json` each. They follow the database, and what other programs add is
-    taken in. false: no files. With PostgreSQL: none, unless a folder is set.
+    """The folder for the ledger files, one `issue-N.json` for each issue. The bot keeps them in sync with the database, and
+    imports what other programs add. false: no files. With PostgreSQL, there are none unless a folder is set.
     """
     workflows: ConfigPath = Path(".agentx/workflows")
-    """The folder with the workflow files, which say which agent may ask which."""
+    """The folder with the workflow files, which define which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
-    """Ledger files whose clarifications were all closed for this long move to `archive/`."""
+    """Ledger files whose clarifications have all been closed for this long move to `archive/`."""
     mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
-    """Mode of new ledger files; "0660" where programs of the same group write them. Existing files keep theirs.
+    """Mode of new ledger files; "0660" if programs in the same group write them. Existing files keep theirs.
     """
 
 
 class StorageSettings(SettingsTable):
-    """The database, which has all that was asked and decided: a SQLite file, or PostgreSQL."""
+    """The database with all questions and decisions: a SQLite file, or PostgreSQL."""
 
     path: ConfigPath = Path("clarify.db")
     """The SQLite file."""
     url_env: EnvironmentName | None = None
-    """The variable with PostgreSQL's address, which then replaces `path`."""
+    """The variable with PostgreSQL's address. Replaces `path`."""
     listen_url_env: EnvironmentName | None = None
-    """The variable with PostgreSQL's direct address, where a pooling proxy stands in between."""
+    """The variable with PostgreSQL's direct address, if `url_env` leads to a pooling proxy."""
     keep: Duration | None = None
-    """How long closed questions and other finished things are kept. Duplicates are recognized by them."""
+    """How long closed questions and other finished things are kept. The bot needs them to recognize duplicates."""
 
 
 DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
@@ -418,20 +418,20 @@ class MonitorSettings(SettingsTable):
     """When people are reminded and paged."""
 
     sla: LongerThanNothing = timedelta(minutes=30)
-    """Time until the answerers are reminded; after the same time again, the person on call is paged."""
+    """Time until the bot reminds the answerers. After the same time again, it pages the person on call."""
     alarm: bool = True
-    """Whether the bot wakes at the next due time, also when no message comes."""
+    """Whether the bot wakes at the next due time even if no message arrives."""
     deadlock_order: tuple[str, ...] = DEADLOCK_ORDER
-    """Agents from the most upstream one down: where they wait for each other, the first one listed keeps waiting.
+    """Agents, the most upstream one first. If they wait for each other, the first one listed keeps waiting.
     """
     page_errors: tuple[ErrorCategory, ...] = ("requires_user", "permanent", "unknown")
-    """Categories of session errors that page the person on call. Categories that AAEP does not know count as
+    """Categories of session errors that page the person on call. Categories that AAEP doesn't define count as
     `unknown`.
     """
     heartbeat_env: EnvironmentName | None = None
-    """The variable with a URL that is called while all is well, for a service that watches the bot."""
+    """The variable with a URL that the bot calls while all is well, for a service that monitors the bot."""
     heartbeat_every: LongerThanNothing = timedelta(minutes=1)
-    """How often it is called."""
+    """How often the bot calls it."""
 
     @field_validator("deadlock_order")
     @classmethod
@@ -451,47 +451,47 @@ class PacingSettings(SettingsTable):
     """How fast the bot posts."""
 
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """How fast the bot posts, per channel."""
+    """The most posts per second in each channel."""
 
 
 class ShellTable(SettingsTable):
     """What the `clarify` command may do."""
 
     consent: bool = False
-    """Whether `clarify answer` may accept approvals. Then every program that runs as you can."""
+    """Whether `clarify answer` may accept approvals. If so, every program that runs as you can accept them."""
 
 
 class CheckpointSettings(SettingsTable):
-    """Where the bot notes the head of the log of decisions. Webhooks get it, too."""
+    """Where the bot posts the head of the log of decisions. Webhooks get it, too."""
 
     channel: ChannelId
-    """Where it is posted."""
+    """The channel to post it in."""
     every: LongerThanNothing = timedelta(hours=24)
-    """How often, unless nothing was decided since."""
+    """How often to post it, unless nothing was decided since."""
 
 
 class TrustSettings(SettingsTable):
     """How decisions are signed, so that anyone can verify them."""
 
     key_env: EnvironmentName | None = None
-    """Environment variable with the Ed25519 key that signs receipts: PKCS#8 PEM, or its base64. Without it, the bot makes `clarify-signing.pem` beside this file. Replicas need it."""
+    """The variable with the Ed25519 key that signs receipts: PKCS#8 PEM, or its base64. Without it, the bot creates `clarify-signing.pem` next to this file. Replicas need it."""
     issuer: Annotated[str, Field(pattern=r"^[!-~]{1,256}$")] | None = None
-    """Who signs, in receipts (`iss`). Default: `urn:clarify:` and the installation's id."""
+    """The signer's name in receipts (`iss`). Default: `urn:clarify:` and the installation's ID."""
     checkpoint: CheckpointSettings | None = None
-    """Notes the head of the log regularly, so that a cut or rewritten history can be noticed: `{channel = "C…", every = "24h"}`."""
+    """Posts the head of the log regularly, so that you can detect a cut or rewritten history: `{channel = "C…", every = "24h"}`."""
     keep: Duration | None = None
-    """How long the log keeps receipts and texts; their digests stay. Default: `keep` of `[storage]`."""
+    """How long the log keeps receipts and texts. Their digests stay for twice as long. Default: `keep` of `[storage]`."""
 
 
 class CallbackSettings(SettingsTable):
-    """Where callbacks may lead. A string in place of a table is its `url`."""
+    """The addresses that callbacks may call. A string instead of a table is its `url`."""
 
     url: Annotated[str, AfterValidator(_callback_pattern)]
-    """The URL, with `*` for any characters in the path: `https://api.trigger.dev/*`. Scheme, host and port count exactly,
-    any query is allowed. `http://` only to `127.0.0.1` or `[::1]`.
+    """The URL, with `*` for any characters in the path: `https://api.trigger.dev/*`. Scheme, host and port must match exactly;
+    any query is allowed. `http://` is allowed only for `127.0.0.1` or `[::1]`.
     """
     private: bool = False
-    """Whether its host may resolve to private addresses. Loopback and link-local addresses are never called by name."""
+    """Whether its host may resolve to private addresses. The bot never calls loopback and link-local addresses by name."""
 
     @model_validator(mode="after")
     def _says_private(self) -> CallbackSettings:
@@ -510,39 +510,40 @@ def _callback_table(value: object) -> object:
 
 
 class ProducerSettings(SettingsTable):
-    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
+    """Who may ask: a token, the agents that use it, and their limits; or an AAEP agent that the bot connects to. Agents on
     the bot's machine may also ask without a token.
     """
 
     name: Name
-    """The producer's name: the asker, if a question names no agent."""
+    """The producer's name. If a question names no agent, it is also the agent's name."""
     url: HttpUrl | None = None
     """The base URL of an AAEP agent that the bot connects to. Leave it out for agents that call the bot."""
     token_env: EnvironmentName | None = None
     """The variable with the bearer token: sent to `url`, or expected from agents that call the bot."""
     dialect: Literal["auto", "standard", "minimal", "push"] = "auto"
-    """How AAEP is spoken at `url`; see docs/agents/aaep.md."""
+    """Which form of AAEP the agent at `url` speaks; see docs/agents/aaep.md."""
     agents: tuple[Annotated[str, AfterValidator(glob)], ...] | None = None
-    """Patterns of the agent names that may come from here; case counts. Its own name is always allowed;
-    without this key, any name.
+    """Patterns for the agent names that this producer may use; case matters. Its own name is always allowed. Without this
+    key, any name is allowed.
     """
     max_open: Annotated[int, Field(ge=1)] = 100
-    """How many of its questions may wait at once. One more is refused with 429."""
+    """How many of its questions may be open at once. The bot refuses any more with 429."""
     redact: tuple[Annotated[str, AfterValidator(regular_expression)], ...] = ()
-    """Regular expressions. What matches in a question is replaced before anything is stored or shown; a `key`
-    that matches is refused.
+    """Regular expressions. The bot replaces matching text in a question before it stores or shows anything, and refuses a
+    `key` that matches.
     """
 
     callbacks: tuple[Annotated[CallbackSettings, BeforeValidator(_callback_table)], ...] = ()
-    """Where the `callback_url` of its questions may lead; without this key, nowhere."""
+    """Allowed addresses for the `callback_url` of its questions. Without this key, none is allowed."""
     callback_secret_env: EnvironmentName | None = None
     """The variable with the secret that signs callbacks: `whsec_…` or any text."""
     links: tuple[Annotated[str, AfterValidator(_link_pattern)], ...] = ()
-    """Which `https://` addresses in its agents' text people can click; without this key, none. `*` only at the end, for
-    everything below a folder. Host and port count exactly, any query and fragment is allowed.
+    """The `https://` addresses in its agents' text that people can click; without this key, none. `*` is allowed only at the
+    end, for everything below a folder. Host and port must match exactly; any query and fragment is allowed.
     """
     requested_by: Annotated[str, AfterValidator(person)] | None = None
-    """Whom its agents work for, by user ID or e-mail address; see `four_eyes` of routes. Overrides `requested_by` in a question.
+    """The person its agents work for, by user ID or email address; see `four_eyes` of routes. Overrides `requested_by` in a
+    question.
     """
 
     @model_validator(mode="after")
@@ -569,7 +570,7 @@ class ProducerSettings(SettingsTable):
 
 
 class ApprovalsSettings(SettingsTable):
-    """How many different people have to accept an action, by its risk. One of high risk needs no fewer than others."""
+    """How many different people must accept an action, by its risk. High risk never needs fewer people than low or medium."""
 
     low: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For low risk."""
@@ -588,12 +589,12 @@ class ApprovalsSettings(SettingsTable):
 
 
 class FourEyesSettings(SettingsTable):
-    """When someone other than the person an agent works for has to accept."""
+    """When someone other than the person an agent works for must accept."""
 
     risk: Risk = "low"
-    """From this risk on."""
+    """For actions of this risk or higher."""
     claimed: bool = False
-    """Whether a question may say itself whom its agent works for, where its producer has no `requested_by`."""
+    """Whether a question may name the person its agent works for, if its producer has no `requested_by`."""
 
     @property
     def rule(self) -> tuple[Risk, FourEyes]:
@@ -614,32 +615,32 @@ class RouteSettings(SettingsTable):
     """Where an agent's questions go, who may answer them, and who is paged. The first table that matches wins."""
 
     agent: Annotated[str, AfterValidator(glob)] | None = None
-    """Pattern on the agent's name; case counts. Takes its subagents, too; "Explore, for *" takes only those of
-    that name. The first route that matches wins; one without `agent` takes the rest.
+    """Pattern for the agent's name; case matters. Also matches its subagents; "Explore, for *" matches only subagents of
+    that name. The first route that matches wins; a route without `agent` matches all others.
     """
     channel: ChannelId
     """Where its questions are posted. Invite the bot there."""
     answerers: tuple[str, ...] = ("members",)
     """Who may answer: `members` (full members who are in the channel), users (`U…`), user groups (`S…`).
-    Guests, outsiders and bots only if listed by id.
+    Guests, outsiders and bots may answer only if listed by ID.
     """
     verbosity: Literal["terse", "normal", "detailed"] = "normal"
-    """How much a card says."""
+    """How much detail a card shows."""
     on_call: str | None = None
-    """The `[[on_call]]` policy that is paged."""
+    """The `[[on_call]]` policy to page."""
     approvals: Annotated[ApprovalsSettings, BeforeValidator(_of_every_risk)] = ApprovalsSettings()
-    """How many different people have to accept, by risk, or one number for all. Questions may demand more,
+    """How many different people must accept, by risk, or one number for all. Questions can require more,
     never fewer.
     """
     risk_at_least: Risk | None = None
-    """Raises the risk that agents claim."""
+    """The lowest risk that counts: a lower claim by an agent is raised to it."""
     four_eyes: Annotated[FourEyesSettings | None, BeforeValidator(_four_eyes)] = None
     """The person an agent works for (`requested_by` of its producer) can't approve what it asks: `true`, or a table."""
     reason: Reason = "never"
-    """From which risk on **Accept** needs a reason, of at least ten characters."""
+    """When **Accept** needs a reason of at least ten characters: never, for high risk, or always."""
     broadcast: Literal["all", "first"] = "all"
-    """Which open questions of a session the channel shows, besides its thread: all, or only the first; the others
-    then show there once they escalate.
+    """Which open questions of a session the channel shows in addition to the thread: all, or only the first. The others
+    then appear there if they escalate.
     """
 
     @field_validator("answerers")
@@ -687,24 +688,24 @@ class StepSettings(SettingsTable):
     after: Duration
     """When the step is due, counted from the escalation."""
     notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
-    """Who is told: `thread`, `dm` (the people on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
+    """Who is paged: `thread`, `dm` (the people on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
     every: LongerThanNothing | None = None
     """Repeats the step until someone claims the question."""
     hours: Annotated[str, AfterValidator(hours_of_week)] | None = None
-    """Outside of these hours the step is passed over; several with commas, over midnight too."""
+    """The hours in which the step runs; outside of them, it is skipped. Separate several with commas; they may span midnight."""
 
 
 class RotationSettings(SettingsTable):
     """Users who take turns."""
 
     start: datetime
-    """When the first turn begins, on the clock of `timezone`."""
+    """When the first shift begins, in `timezone`."""
     shift: LongerThanNothing
-    """How long a turn is."""
+    """How long a shift lasts."""
     users: Annotated[tuple[UserId, ...], Field(min_length=1)]
     """Who takes turns, in this order."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    """Handovers stay at their hour through daylight saving."""
+    """The time zone of the shifts, which change at the same local time all year."""
 
     @field_validator("start", mode="before")
     @classmethod
@@ -727,12 +728,12 @@ class Source(NamedTuple):
 
 
 class OnCallSettings(SettingsTable):
-    """An on-call policy: whose turn it is, from exactly one source, and who is told when."""
+    """An on-call policy: who is on call, from exactly one source, and who is paged when."""
 
     name: Name
     """The policy's name, for `on_call` in routes."""
     users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
-    """Whose turn it is: all of them. With `ical_env` or `pagerduty`: who stands in while the source names
+    """The people on call: all of them. With `ical_env` or `pagerduty`: the backup while the source names
     no one.
     """
     group: UserGroupId | None = None
@@ -742,19 +743,19 @@ class OnCallSettings(SettingsTable):
     source: InstanceOf[Source] | None = Field(default=None, validation_alias=OF_AN_INTEGRATION, exclude=True)
     """Or what an integration says."""
     people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
-    """Slack users for names in the feed, where neither e-mail address nor name finds them."""
+    """Slack users for names in the feed, if neither email address nor name finds them."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    """For the steps' hours, and for times in a feed without a zone."""
+    """For the steps' hours, and for times in a feed without a time zone."""
     pick: Literal["all", "first_present"] = "all"
-    """Of a group: page everyone, or the first person who is present."""
+    """With `group`: page everyone, or only the first person who is present."""
     take_timeout: LongerThanNothing = timedelta(minutes=15)
-    """Claimed, but neither answered nor handed over for this long: paging resumes."""
+    """How long a claim stops the pages. If the question is then neither answered nor handed over, paging resumes."""
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
-    """Who is told when: `after` counts from the escalation, `every` repeats until someone claims it."""
+    """Who is paged when: `after` counts from the escalation, `every` repeats the step until someone claims the question."""
     announce: bool = False
-    """The bot sends a DM to people who come on call and to those who leave."""
+    """Whether the bot sends a DM to people whose shift begins or ends."""
 
     @field_validator("people")
     @classmethod
@@ -818,11 +819,11 @@ class ResponderSettings(SettingsTable):
     http: HttpUrl | None = None
     """Or an endpoint that gets the same JSON by POST, and returns `{"answer": …}` or text."""
     people: Places | None = None
-    """Or people: one channel, user groups, users. With a channel alone, its members answer."""
+    """Or people: one channel, user groups, users. With only a channel, its members answer."""
     token_env: EnvironmentName | None = None
     """The variable with the bearer token for `http`."""
     timeout: LongerThanNothing = timedelta(minutes=2)
-    """Of one try. After one failure there is one more try 30 s later, then the person on call is paged."""
+    """The time limit for each attempt. If it fails, the bot retries once after 30 s, then pages the person on call."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ResponderSettings:

@@ -63,7 +63,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Never send this. `party_wide`: nor the party's other messages, until the next start. `more`: see `Delivered`."""
+    """Don't send this again. `party_wide`: nor the party's other messages until the next start. `more`: see `Delivered`."""
 
     reason: str
     party_wide: bool = False

@@ -24,7 +24,7 @@ _MOST_FAILURES = 20
 
 
 class Position(NamedTuple):
-    """Of a change among all."""
+    """The position of a change in the feed."""
 
     written: int
     seq: int
@@ -63,7 +63,7 @@ def note(tx: Tx, clarification: str, what: str, at: datetime) -> None:
 
 
 async def following(store: Store, place: Position, most: int) -> tuple[list[RecordChange], bool]:
-    """Returns the next changes after a place, and whether there are others that cannot be taken yet.
+    """Returns the next changes after a position, and whether there are more that cannot be read yet.
 
     Raises:
         StorageUnavailable: they cannot be read now.

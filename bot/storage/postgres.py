@@ -423,7 +423,7 @@ def check(url: str, listen_url: str) -> Iterator[CheckResult]:
         with closing(connect(url)) as db:
             yield from _checked(db, url, listen_url)
     except psycopg.Error as error:
-        text = f"The database cannot be had: {words(error)}"
+        text = f"The database cannot be reached: {words(error)}"
         yield wrong(_SUBJECT, text, "start the server, or correct the address")
 
 

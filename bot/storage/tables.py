@@ -187,7 +187,7 @@ class InPostgres:
             with closing(connect(self.url)) as db:
                 return led(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
+            raise StorageUnavailable(f"The database cannot be reached: {words(error)}.") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[TableCopy]:

@@ -1,4 +1,4 @@
-"""Down is not deaf (promise P10): what happened while no process was there is caught up with, in the right order."""
+"""Nothing is lost during downtime (promise P10): the bot catches up with what happened while it was down, in the right order."""
 
 from __future__ import annotations
 

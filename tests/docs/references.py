@@ -129,7 +129,7 @@ def _tables(hints: Mapping[str, Any], path: str) -> Iterator[str]:
     for name, hint in hints.items():
         inner = _inner(hint)
         if name == "identities":
-            yield '### `[identities]`\n\nWhat agents are told instead of a Slack user\'s id: `U0ANN = "user:ann"`.\n'
+            yield '### `[identities]`\n\nThe names that agents see instead of Slack user IDs: `U0ANN = "user:ann"`.\n'
         elif inner is not None:
             title = f"{path}{name}"
             shown = {tuple: f"[[{title}]]", dict: f"[{title}.ROLE]"}.get(_outer(hint), f"[{title}]")
@@ -385,12 +385,12 @@ def http_errors() -> str:
     for error in (errors.NotFound, errors.LockTimeout, errors.LedgerUnreadable, errors.LedgerUnwritable):
         answered = next(status for each, status in guard._STATUSES if issubclass(error, each))
         rows[error.code, answered] = _ABOUT[error]
-    rows["UNAUTHORIZED", 401] = "A bearer token is required, or the one sent is not that of any producer."
+    rows["UNAUTHORIZED", 401] = "A bearer token is required, or the token belongs to no producer."
     rows["NOT_LOCAL", 403] = (
-        "Without a token, only processes of the bot's machine may call, not through a proxy."
+        "Without a token, only processes on the bot's machine may call, and not through a proxy."
     )
     rows["BAD_INPUT", 422] = "A field is wrong: `field` names it, `message` says what to send."
-    rows["STORAGE_UNAVAILABLE", 503] = "The storage cannot be used now. Nothing was stored: try again."
+    rows["STORAGE_UNAVAILABLE", 503] = "The storage is unavailable. Nothing was stored: try again."
     rows["TOO_LARGE", 413] = f"The body has more than {guard.BODY_LIMIT:,} bytes."
     ordered = sorted(rows.items(), key=lambda row: (row[0][1], row[0][0]))
     return _table(
@@ -399,10 +399,10 @@ def http_errors() -> str:
 
 
 _ABOUT: dict[type[errors.ClarifyError], str] = {
-    errors.NotFound: "You have no question of this id.",
+    errors.NotFound: "You have no question with this ID.",
     errors.LockTimeout: "Others are changing the same question or session: try again.",
     errors.LedgerUnreadable: "The question cannot be read from the database; someone was paged.",
-    errors.LedgerUnwritable: "The database cannot be written: try again.",
+    errors.LedgerUnwritable: "The bot cannot write to the database: try again.",
 }
 
 
@@ -442,9 +442,11 @@ def mcp_tools() -> str:
 
 def slack_commands() -> str:
     added = commands_of(())
-    short = _table(("words", "what they do"), [(_code(form), about) for form, about in grammar.forms(added)])
+    short = _table(
+        ("command", "what it does"), [(_code(form), about) for form, about in grammar.forms(added)]
+    )
     more = "\n".join(f"* **{word}**: {grammar.help_text(word, added)}" for word in grammar.verbs(added))
-    return f"{short}\nMore on each, as `/clarify help WORD` says it:\n\n{more}"
+    return f"{short}\n`/clarify help WORD` explains each command:\n\n{more}"
 
 
 def exit_codes() -> str:
@@ -456,13 +458,13 @@ def exit_codes() -> str:
 
 
 _EXITS = {
-    0: "fine",
-    1: "trouble, and every error that is not listed here",
-    2: "usage, configuration or input",
-    3: "there is no such clarification",
+    0: "success",
+    1: "any error that is not listed here",
+    2: "wrong usage, configuration or input",
+    3: "no such clarification",
     4: "not allowed",
-    5: "answered or closed already",
-    6: "busy, or not writable now: try again",
+    5: "already answered or closed",
+    6: "busy, or the database cannot be written now: try again",
     7: "a responder gave no usable answer",
     8: "not answered within `--timeout`",
 }

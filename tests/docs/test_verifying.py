@@ -262,7 +262,7 @@ def table() -> dict[str, dict[str, str]]:
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
         for line in PAGE.read_text()
-        .partition("## What is said of a cheat")[2]
+        .partition("## What a forgery looks like")[2]
         .partition("\n## ")[0]
         .splitlines()
         if line.startswith("| ")

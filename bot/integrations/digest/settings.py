@@ -23,14 +23,14 @@ def _weekly(value: str) -> str:
 
 
 class DigestSettings(SettingsTable):
-    """Posts the figures of the week to a channel."""
+    """Posts weekly figures to a channel."""
 
     channel: ChannelId
     """Where the digest is posted. It counts what everyone there may see: its own questions, and those of public
     channels.
     """
     every: Annotated[str, AfterValidator(_weekly)] = "Mon 09:00"
-    """Day and time."""
+    """The day and time to post it."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
     """For `every`, and for the week that is counted."""
 

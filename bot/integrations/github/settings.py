@@ -35,15 +35,15 @@ class GithubSettings(SettingsTable):
     model_config = ConfigDict(populate_by_name=True)
 
     repo: Annotated[str, AfterValidator(_repo)] = Field(validation_alias=AliasChoices("repo", "repository"))
-    """The repository whose issues are mirrored to."""
+    """The repository with the issues to mirror to."""
     token_env: EnvironmentName
     """The variable with a token that may read and write its issues."""
     api_url: HttpUrl = "https://api.github.com"
-    """GitHub's API; of GitHub Enterprise "https://HOST/api/v3"."""
+    """GitHub's API; for GitHub Enterprise, "https://HOST/api/v3"."""
     mention: Annotated[str, AfterValidator(_mention)] | None = None
     """Whom to mention when a question escalates."""
     comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Limits all writes to GitHub."""
+    """The most writes per second to GitHub."""
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> GithubSettings:

@@ -1,4 +1,4 @@
-"""Keeps the ledger files of the Clarification Protocol: `[ledger] directory`. See `bridge.py`."""
+"""The ledger files of the Clarification Protocol, in `[ledger] directory`. See `bridge.py`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Keeps the ledger files of the Clarification Protocol in step with the records: writes what was decided, and takes in
-what other implementations add.
+"""Synchronizes the ledger files of the Clarification Protocol with the records: writes decisions to the files, and imports what
+other implementations add.
 
-Nothing waits for a file: no click, card or reply. A file follows its record within 100 ms, then at most twice a second; it
-is replaced under the marker, and never synced, since it can be made again. The feed tells which files are behind, and tells
-it again after a kill: a start looks at no other file, but for those that others changed. What others did is found by comparing three
-(`core.ledgeracts`): what the bridge last wrote or read, which is in the database, the file, and the record. Before a file is replaced,
-what it will hold is stored, so that after a kill neither the old nor the new state counts as somebody's act.
+No click, card or reply waits for a file. The bridge updates a file within 100 ms of a change, then at most twice a second. It
+replaces the file while it holds the marker, and never syncs it to disk, because it can write the file again. The feed says which
+files are behind, and repeats that after a kill, so a start looks only at these files and at those that others changed.
 
-A file decides nothing about an action: it neither accepts nor rejects. What it may not do is undone, and told. Records of
-another installation are left alone (`owner`); what is older than the database is taken in before (`intake`).
+To find out what others did, the bridge compares three states (`core.ledgeracts`): what it last wrote or read (stored in the
+database), the file, and the record. Before it replaces a file, it stores the new content, so that after a kill neither the old
+nor the new state looks like a change by someone else.
+
+A file decides nothing about an action: it can neither accept nor reject. If a program changes what it may not change, the bridge
+undoes that and tells people. It leaves records of another installation alone (`folder.owner_of`). Files that are older than the
+database are imported before (`earlier`).
 """
 
 from __future__ import annotations
@@ -78,9 +81,9 @@ _AT_ONCE = 4  # files exchanged at once
 _MOST_LEFT = 1000  # changes that are looked at when the bot stops
 _DAY = 86_400.0  # seconds
 _STILL_THERE = 2000  # milliseconds between looks whether the folder is still the same
-FOLDER = 0  # in place of an issue: the folder is still to become ours
-# In place of a file's state: it is to be looked at, whatever it is. Unknown: nobody knows how it was left, so only what the
-# database no longer has is still known from there.
+FOLDER = 0  # instead of an issue: the folder does not belong to us yet
+# Instead of a file's state. Behind: look at the file, whatever its state is. Unknown: nobody knows how the bridge left the file,
+# so it keeps only what it knows about records that the database no longer has.
 BEHIND, _UNKNOWN = "behind", "unknown"
 _AWAY = (*NOT_NOW, OSError, TimeoutError)
 
@@ -92,8 +95,8 @@ REMEMBER = (
 
 
 def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | None) -> dict[str, object]:
-    """Returns the row of a file that may be in one of these states. `state`: the file's; None: there is none, or the next start
-    is to look at it.
+    """Returns the row for a file that may be in one of these states. `state`: the file's; None if there is no file, or if the next
+    start should look at it.
     """
     each_of = list(states)
     names = dict.fromkeys(name for each in each_of for name in each)
@@ -103,8 +106,8 @@ def remembered(issue: int, states: Iterable[Mapping[str, Seen]], state: State | 
 
 
 class _Ours(NamedTuple):
-    """The records of an issue; when they were all finished, inf: they are not, None: the database has none; and the states in
-    which the bridge may have left its file.
+    """What the database has about an issue: its records and the states in which the bridge may have left its file.
+    `finished`: when all records were finished; inf if some are open, None if there are no records.
     """
 
     record: Raw
@@ -114,8 +117,10 @@ class _Ours(NamedTuple):
 
 
 class _Exchanged(NamedTuple):
-    """What others did to a file, with what it holds by now; or what was written. `left`: the ids of another installation's
-    records in it; `odd`: records that cannot be read, and that nobody was told of; `is_new`: it was written.
+    """The result of an exchange: what others did to the file and what it now contains, or what the bridge wrote.
+
+    `left`: the ids of another installation's records in the file. `odd`: unreadable records that people don't know about yet.
+    `is_new`: the bridge wrote the file.
     """
 
     acts: Sequence[Act]
@@ -128,23 +133,23 @@ class _Exchanged(NamedTuple):
 
 @dataclass(eq=False, repr=False)  # holds what was asked
 class Bridge:
-    """An observer of the feed, which tells it whose files are behind; `run` does the rest until cancelled."""
+    """Observes the feed to learn which files are behind. `run` does the rest until cancelled."""
 
     host: Host
     settings: FolderSettings
-    gather: float = 0.05  # what follows at once is written with it
+    gather: float = 0.05  # changes that follow within this time are written together
     part: str = "ledgers"
     undone: Position | None = field(default=None, init=False)
     _done: Callable[[], None] = field(default=lambda: None, init=False)
     _heard: Position = field(default=Position(0, 0), init=False)
     _behind: dict[int, Position] = field(default_factory=dict, init=False)  # since which change
-    # By the loop's clock. Of a hundred thousand files, the first is found and taken as soon as of two.
+    # By the loop's clock. Finding and removing the first is fast even with a hundred thousand files.
     _due: OrderedDict[int, float] = field(default_factory=OrderedDict, init=False)
     _wrote: dict[int, float] = field(default_factory=dict, init=False)
-    _own: dict[int, State] = field(default_factory=dict, init=False)  # files as we left them
+    _own: dict[int, State] = field(default_factory=dict, init=False)  # the states in which we left files
     _failing: dict[int, tuple[float, int, str]] = field(default_factory=dict, init=False)
     _is_told: bool = field(default=False, init=False)
-    _folder: tuple[int, int] | None = field(default=None, init=False)  # which one was found to be ours
+    _folder: tuple[int, int] | None = field(default=None, init=False)  # the folder known to be ours
     _foreign: set[int] = field(default_factory=set, init=False)  # issues with another installation's records
     _busy: set[int] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -161,7 +166,7 @@ class Bridge:
         self.files, self.notices = self.settings.files(), FileNotices(host.teller)
 
     def observe(self, change: RecordChange) -> None:
-        """Has the record's file follow."""
+        """Schedules an update of the record's file."""
         issue, _ = parse_id(change.clarification)
         self._heard = change.place
         self._behind.setdefault(issue, change.place)
@@ -169,7 +174,7 @@ class Bridge:
         self._look_at(issue, max(self._now(), self._wrote.get(issue, 0.0) + _APART))
 
     def begin_anew(self, tx: Tx) -> None:
-        """Has all files looked at, however often the bot is killed meanwhile."""
+        """Marks all files to be looked at; the marks survive kills."""
         self._look_at_all_again(tx, BEHIND)
 
     def _look_at_all_again(self, tx: Tx, state: str) -> None:
@@ -185,7 +190,7 @@ class Bridge:
         self.undone = next(iter(self._behind.values()), None)  # changes are heard in order
 
     def trouble(self) -> str | None:
-        """Returns why a file has not followed its record for 15 seconds, or None."""
+        """Returns why a file has been behind its record for 15 seconds, or None if none has."""
         late = {issue: why for issue, (since, _, why) in self._failing.items() if self._is_late(since)}
         if not late:
             return None
@@ -197,7 +202,7 @@ class Bridge:
         return self._now() - since >= _TOLD_AFTER
 
     async def run(self, done: Callable[[], None]) -> None:
-        """Exchanges files and records, until cancelled."""
+        """Synchronizes files and records until cancelled."""
         self._done = done
         if await asyncio.to_thread(self.files.identity) is None:
             await self._missing()
@@ -219,9 +224,7 @@ class Bridge:
                 await event_or_time(self.clock, self._wake, min(due) - now if due else inf)
 
     async def settle(self) -> None:
-        """Has the files follow what was decided last, within 2 s; what others did is taken in at the next start. Call it after
-        `run`.
-        """
+        """Writes the latest decisions to the files, for 2 s at most. The next start imports what others did. Call it after `run`."""
         try:
             async with asyncio.timeout(_LOCK), asyncio.TaskGroup() as group:
                 for change in (await following(self.store, self._heard, _MOST_LEFT))[0]:
@@ -248,7 +251,7 @@ class Bridge:
     async def _in_turn(self, issue: int, *, takes_in: bool = True) -> None:
         try:
             await self._follow(issue, takes_in=takes_in)
-            if issue not in self._due:  # nothing changed meanwhile
+            if issue not in self._due:  # nothing has changed since
                 await self._in_step(issue)
         except _AWAY as error:
             await self._later(issue, reason(error) if isinstance(error, OSError) else str(error))
@@ -278,7 +281,9 @@ class Bridge:
         self._is_told &= bool(self._failing)
 
     async def _fails(self, issue: int, why: str) -> int:
-        """Tells people, once, if this goes on for 15 seconds. Returns how often it failed before. `issue`: or `FOLDER`."""
+        """Notes a failure, and tells people once if it lasts for 15 seconds. Returns how often it failed before. `issue` may be
+        `FOLDER`.
+        """
         since, tries, _ = self._failing.get(issue, (self._now(), 0, ""))
         self._failing[issue] = since, tries + 1, why
         if self._is_late(since) and not self._is_told:
@@ -288,7 +293,7 @@ class Bridge:
         return tries
 
     async def _follow(self, issue: int, *, takes_in: bool) -> None:
-        """Takes in what others did to a file, or else writes it."""
+        """Imports what others did to the file; if they did nothing, writes it."""
         kept = await self._kept(issue)
         try:
             found = await self._exchanged(issue, kept)
@@ -310,7 +315,7 @@ class Bridge:
             self._own.pop(issue, None)
             self._wrote.pop(issue, None)
         if found.is_new:
-            # Of the two states in which it might have been left, it is the new one.
+            # The file was stored as being in the old or the new state. Now it is in the new one.
             known = remembered(issue, [found.file], found.state)
             await self.store.write_soon(lambda tx: tx.run(REMEMBER, **known))
         if takes_in:
@@ -332,12 +337,12 @@ class Bridge:
         if renumbered:
             await self._tell(partial(self.notices.renumbered, issue, renumbered))
         if found.acts or found.odd:
-            # From now on this is what we read; then the file is set right.
+            # Remember that we read this; then correct the file.
             await self._remember(issue, [found.file], None)
             self._look_at(issue, self._now() + (_APART if undone else 0))
 
     async def _exchanged(self, issue: int, kept: _Ours) -> _Exchanged:
-        """Exchanges a file in a thread. If this is cancelled, it waits: the thread needs the database to the end."""
+        """Exchanges a file in a thread. If cancelled, waits for the thread, which needs the database until it ends."""
         loop = asyncio.get_running_loop()
 
         def remember(states: Sequence[dict[str, Seen]], state: State | None) -> None:
@@ -361,7 +366,7 @@ class Bridge:
         remember: Callable[[Sequence[dict[str, Seen]], State | None], None],
         now: datetime,
     ) -> _Exchanged:
-        """Reads a file and replaces it, or archives it, under its marker. Blocking."""
+        """Reads a file and replaces or archives it while holding its marker. Blocking."""
         self.files.require()
         is_ours, items = self._is_ours(issue), kept.record["clarifications"]
         gone = self._blank(issue, kept, is_ours=is_ours)
@@ -374,7 +379,7 @@ class Bridge:
             mine, record = without(file, left)["clarifications"], without(kept.record, left)
             finished = finished_at(mine) if kept.finished is None else kept.finished
             is_old = not left and finished <= (now - self.settings.archive_after).timestamp()
-            # In another installation's folder, a file that is not there was perhaps left in a folder before.
+            # In another installation's folder, a missing file may have stayed in an earlier folder.
             base = kept.base if is_ours or state is not None else {}
             found = list(acts(base, mine, record["clarifications"]))
             told = dict.fromkeys(odd, Seen("", "odd", ()))
@@ -402,10 +407,10 @@ class Bridge:
             return _Exchanged([], before, state, left, [], is_new)
 
     def _is_ours(self, issue: int) -> bool:
-        """Whether the folder is ours. If what says so was removed from it, it is written anew.
+        """Returns whether the folder is ours. If the file that says so was removed, writes it again.
 
         Raises:
-            LedgerUnwritable: it is nobody's, or whose it was was removed.
+            LedgerUnwritable: the folder has no owner, or is not the one that was ours.
         """
         if owner := owner_of(self.files):
             return owner == self.store.installation
@@ -415,7 +420,7 @@ class Bridge:
         return True
 
     def _blank(self, issue: int, kept: _Ours, *, is_ours: bool) -> set[str]:
-        """Forgets in archived files what was forgotten. Returns the names of those records."""
+        """Removes the text of forgotten records from archived files. Returns the names of these records."""
         items = kept.record["clarifications"]
         records = [record for record in map(read_item, items) if record is not None]
         names = {record.id for record in records if is_forgotten(record)}
@@ -433,7 +438,7 @@ class Bridge:
         )
         records = list[Raw]()
         for row in rows:
-            with suppress(ValueError):  # somebody broke that row; the watch tells of it
+            with suppress(ValueError):  # someone broke that row; the watch reports it
                 records += [as_item(unpacked(row["body"]))] if row["id"] is not None else []
         closed = [row["closed"] for row in rows if row["id"] is not None]
         base = json.loads(rows[0]["base"] or "{}")
@@ -481,11 +486,11 @@ class Bridge:
 
     async def _move(self, clarification: str, status: str) -> None:
         record = await self.ledger.find(clarification)
-        by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # nobody put a name to it
+        by = Decider(f"ledger:issue-{record.issue_number}.json", "ledger")  # the file doesn't say who did it
         await self._told(record, by, await self.entries.move(record, status, by))
 
     async def _told(self, record: Clarification, by: Decider, counted: Counted) -> None:
-        """Tells people of what did not count."""
+        """Tells people if the entry did not count."""
         if counted == "refused":
             await self._tell(partial(self.notices.refused, record, by.decided_by))
         elif counted == "for people":
@@ -497,7 +502,7 @@ class Bridge:
     # What changes
 
     async def _archive(self) -> None:
-        """Once a day, looks at the files whose records are all finished: they go to the archive."""
+        """Once a day, schedules the files whose records are all finished, so that they move to the archive."""
         while True:
             since = (self.clock.now() - self.settings.archive_after).timestamp()
             try:
@@ -512,7 +517,7 @@ class Bridge:
             await self.clock.sleep(_DAY)
 
     async def _watch(self) -> None:
-        """Looks at files that others write, beginning with those that changed while nobody looked."""
+        """Watches for files that others write. Starts with those that changed while nothing was watching."""
         while True:
             try:
                 identity = await asyncio.to_thread(self.files.identity)
@@ -528,7 +533,7 @@ class Bridge:
             await asyncio.sleep(_RETRY)
 
     async def _watch_while(self, identity: tuple[int, int]) -> None:
-        """Returns when the folder is another one."""
+        """Watches the folder. Returns when another folder has taken its place."""
         watcher = awatch(
             self.files.directory,
             watch_filter=None,
@@ -540,7 +545,7 @@ class Bridge:
         )
         change = asyncio.ensure_future(anext(watcher))
         try:
-            await asyncio.sleep(0)  # its first step: from here on the system queues events
+            await asyncio.sleep(0)  # runs its first step: from here on, the system queues events
             await self._look_at_all(identity)
             self._works(FOLDER)
             while True:
@@ -558,7 +563,7 @@ class Bridge:
             await watcher.aclose()
 
     async def _missing(self) -> None:
-        """Makes the folder, unless there were files in it before: then its disk is not mounted."""
+        """Creates the folder, unless it contained files before: then its disk is not mounted."""
         try:
             if await self.store.read_one("select 1 from ledgerfiles where base <> '{}' limit 1") is None:
                 await asyncio.to_thread(self.files.make)
@@ -578,8 +583,8 @@ class Bridge:
             self._look_at(issue, self._now())
 
     async def _look_at_all(self, identity: tuple[int, int]) -> None:
-        """Looks at each file that is not as the bridge left it. In a folder that is nobody's, as a new one is, nobody removed
-        anything: all files are written.
+        """Schedules each file that is not as the bridge left it. If the folder has no owner (a new folder, for example), its missing
+        files don't count as removed: the bridge writes all of them.
         """
         owner, ours = await asyncio.to_thread(owner_of, self.files), self.store.installation
         to_do = await self.store.read_one("select 1 from ledgerfiles where issue = :folder", folder=FOLDER)
@@ -600,7 +605,7 @@ class Bridge:
                 self._look_at(issue, self._now())
 
     async def _drop_drafts(self) -> None:
-        """Removes what a killed process left half written: it may contain what was forgotten since."""
+        """Removes half-written files of killed processes, which may contain text that was forgotten since."""
 
         def drop(issue: int) -> None:
             with self.files.hold(issue, _LOCK):
@@ -609,7 +614,7 @@ class Bridge:
         for issue in await asyncio.to_thread(self.files.drafts):
             try:
                 await asyncio.to_thread(drop, issue)
-            except _AWAY as error:  # its holder writes it, or has died: then the next start removes it
+            except _AWAY as error:  # its holder is writing it, or has died; then the next start removes it
                 _log.warning("a draft of a ledger file stays", issue=issue, reason=str(error))
 
     def _states(self) -> dict[int, State]:

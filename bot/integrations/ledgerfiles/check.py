@@ -1,4 +1,4 @@
-"""Checks the folder of the ledger files: who can write it, who holds a marker, which files are ignored or cannot be read."""
+"""Checks the folder of the ledger files: who can write to it, who holds a marker, and which files are ignored or unreadable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_LOCK = 3.0  # seconds
 
 
 def check_folder(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResult]:
-    """Yields what is right and wrong with the folder. Blocking."""
+    """Yields the results of all checks of the folder. Blocking."""
     folder, is_first = settings.folder, settings.url_env is None and not settings.storage.exists()
     with closing(settings.files(expected=not is_first)) as files:
         trouble = files.trouble()
@@ -37,10 +37,10 @@ def check_folder(settings: FolderSettings, secret: Secrets) -> Iterator[CheckRes
 
 
 def _ignored(directory: Path) -> Iterator[CheckResult]:
-    """Reports files that are named like a ledger but ignored: they may hold a question."""
+    """Reports ignored files that are named like a ledger file: they may contain a question."""
     numbers, found = Numbers(directory / PRIVATE), list[Ignored]()
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
-        with suppress(OSError):  # the line about the folder says so
+        with suppress(OSError):  # another result reports this
             found += folder.ignored()
     fix = "move it away, or rename it to issue-NUMBER.json; until then its questions are ignored"
     yield from (wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", fix) for each in found)
@@ -52,9 +52,7 @@ def _unreadable(directory: Path) -> Iterator[CheckResult]:
         try:
             items = decode(read_regular(path), issue)["clarifications"]
         except (OSError, ValueError) as error:
-            fix = (
-                "fix it, or move it away; otherwise it is set aside, and what others wrote into it is ignored"
-            )
+            fix = "fix it, or move it away; otherwise it is set aside, and what others wrote to it is ignored"
             yield wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix)
             continue
         for position, item in enumerate(items, 1):
@@ -80,7 +78,7 @@ def _open_to_others(folder: Path) -> Iterator[CheckResult]:
 
 
 def _of_others(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResult]:
-    """Reports whose folder it is, if it is not that of the database."""
+    """Reports the folder's owner, if that is another installation."""
     url = None if settings.url_env is None else secret(settings.url_env)
     try:
         with closing(settings.files()) as files, reading(settings.storage, url) as tx:
@@ -88,12 +86,12 @@ def _of_others(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResul
             ours = tx.one("select id from installation") if tx is not None else None
             is_new = tx is None or tx.one(NOT_EMPTY) is None
     except (OSError, StorageUnavailable):
-        return  # the lines about the folder and the storage say so
+        return  # other results report this
     if not owner or (ours is not None and owner == ours["id"]):
         return
     text = f"{settings.folder} belongs to another installation of clarify-bot ({owner})"
     if is_new:
-        yield right(_LEDGERS, f"{text}; the first start on this new database takes its ledgers in")
+        yield right(_LEDGERS, f"{text}; the first start on this new database imports its files")
     else:
         fix = "give each installation a folder of its own: change [ledger] directory"
         yield wrong(_LEDGERS, f"{text}; its records are left alone", fix)

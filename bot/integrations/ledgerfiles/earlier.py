@@ -1,4 +1,4 @@
-"""Reads the ledger files that are older than a new, empty database. What of them counts, the bot decides."""
+"""Reads ledger files that are older than a new, empty database. The bot decides which of their records count."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LOCK = 2.0  # seconds
 
 
 def earlier(settings: FolderSettings) -> Earlier | None:
-    """Returns what the files hold, live and archived; None: there is no folder, or it cannot be read. If its disk is only mounted
-    later, it is another installation's. Blocking.
+    """Returns the content of the files, live and archived, or None if there is no folder or it cannot be read. If its disk is mounted
+    only later, the folder counts as another installation's. Blocking.
     """
     with closing(settings.files()) as files:
         try:
@@ -42,7 +42,7 @@ class _FolderReading:
         self._files = files
         self._records: list[Clarification] = []
         self._highest: dict[int, int] = {}
-        self._usual: dict[int, list[tuple[str, Raw]]] = {}  # what stands where the bridge writes, by issue
+        self._usual: dict[int, list[tuple[str, Raw]]] = {}  # in files that the bridge writes, by issue
 
     def read(self) -> Earlier:
         for issue, paths in self._files.by_issue().items():
@@ -57,17 +57,17 @@ class _FolderReading:
 
     def _read(self, issue: int, path: Path, *, is_usual: bool) -> None:
         for name, item in named(self._items(issue, path)):
-            if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # others leave no room
+            if (match := ID.fullmatch(name)) and int(match[2]) <= HIGHEST:  # higher ones leave no next number
                 self._highest[issue] = max(int(match[2]), self._highest.get(issue, 0))
             record = None if isinstance(item, Stray) else read_item(item)
             if record is None or name != name_of(item) or (not record.rounds and is_too_long(item)):
-                continue  # the bridge tells of it when it comes to it
+                continue  # the bridge reports it later
             self._records.append(record.model_copy(update={"id": name}))
             if is_usual:
                 self._usual[issue].append((name, item))
 
     def _items(self, issue: int, path: Path) -> list[Any]:
-        """Returns what a file holds; nothing if it cannot be read: the bridge tells of it when it comes to it."""
+        """Returns the records in a file, or none if it cannot be read: the bridge reports that later."""
         try:
             items: list[Any] = self._decoded(issue, path)["clarifications"]
         except (ClarifyError, OSError, ValueError) as error:
@@ -87,7 +87,7 @@ class _FolderReading:
                 return self._files.open(issue, check)
 
     def _remember(self, tx: Tx, taken: Mapping[str, Clarification]) -> None:
-        # The folder is to be ours from now on; a kill before it is does not change that.
+        # From now on the folder should be ours, even if the bot is killed before it is.
         tx.many(REMEMBER, [*self._bases(taken), remembered(FOLDER, [], None)])
 
     def _bases(self, taken: Mapping[str, Clarification]) -> Iterator[Mapping[str, object]]:
@@ -95,12 +95,12 @@ class _FolderReading:
         for issue in issues & self._usual.keys():
             items = {name: item for name, item in self._usual[issue] if name in taken}
             base = {name: _as_read(item, taken[name]) for name, item in items.items()}
-            # It is written once more, with what became of its records.
+            # The bridge writes the file again, with the records as they count.
             yield remembered(issue, [base], BEHIND)
 
 
 def _as_read(item: Raw, record: Clarification) -> Seen:
-    """Returns what the bridge knows of a record's place in the file: what of it was taken."""
+    """Returns the record as the bridge has read it from the file: only the part that was imported."""
     if len(record.thread) < len(item["thread"]):
         item = {**item, "status": record.status, "thread": item["thread"][: len(record.thread)]}
     return Seen.of(item)

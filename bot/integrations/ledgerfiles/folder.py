@@ -1,10 +1,11 @@
-"""The folder of the ledger files: where it is, whose it is, and what of it is moved aside or erased. Blocking.
+"""The folder of the ledger files: where it is, who owns it, and which files are moved aside or erased. Blocking.
 
-`.clarify/installation` in it says whose it is: the installation whose records its files hold. A folder without that file becomes
-ours. In the folder of another installation, a record is left alone if it has a part of ours (`aaep`) and the bridge never wrote
-it, nor read it as one of ours: only that installation can have written it. Such a record is not changed, opened, or reported as
-tampering, and it keeps its id in the file, even if a record of ours has the same one, which then is in the database alone. All
-else in such a folder is treated as in our own. A new, empty database takes over the folder that it finds.
+`.clarify/installation` in the folder names its owner: the installation whose records are in the files. A folder without that file
+becomes ours. In another installation's folder, the bridge leaves a record alone if the record has a part that only a bot writes
+(`aaep`) and the bridge has never written it or read it as ours, because then it must come from that installation. The bridge does not
+change or open such a record, or report it as tampered with. The record keeps its id in the file, even if one of our records has the same
+id; ours is then only in the database. Everything else in such a folder is treated as in our own. A new, empty database takes over the
+folder that it finds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ID = "installation"
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:
-    """What `[ledger]` and `[storage]` say of the folder."""
+    """The settings in `[ledger]` and `[storage]` that concern the folder."""
 
     folder: Path
     mode: int
@@ -40,12 +41,12 @@ class FolderSettings:
     url_env: str | None
 
     def files(self, *, expected: bool = True) -> LedgerFiles:
-        """Opens the folder. `expected`: it is to be there already."""
+        """Opens the folder. `expected`: it should already exist."""
         return LedgerFiles(self.folder, mode=self.mode, expected=expected)
 
 
 def folder_settings(configuration: Configuration) -> FolderSettings | None:
-    """Returns the settings of the folder, or None if there are to be no files."""
+    """Returns the folder's settings, or None if ledger files are turned off."""
     ledger, storage = configuration.ledger, configuration.storage
     if (folder := configuration.ledger_folder) is None:
         return None
@@ -53,10 +54,10 @@ def folder_settings(configuration: Configuration) -> FolderSettings | None:
 
 
 def owner_of(files: LedgerFiles) -> str:
-    """Returns the id of the installation that owns the folder, or an empty string. Blocking.
+    """Returns the id of the installation that owns the folder, or an empty string if none does. Blocking.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the id cannot be read.
     """
     try:
         return read_regular(files.private / _ID).decode("ascii", "replace").strip()
@@ -65,17 +66,17 @@ def owner_of(files: LedgerFiles) -> str:
 
 
 def own(files: LedgerFiles, installation: str) -> None:
-    """Makes it the folder of this installation, whose cards are then found if the database is lost. Blocking.
+    """Makes this installation the folder's owner, so that its cards can be found if the database is lost. Blocking.
 
     Raises:
-        OSError: the disk refused.
+        OSError: it cannot be written.
     """
     with replacing(files.private / _ID, installation.encode(), files.private):
         pass
 
 
 def of_others(items: Sequence[object], base: Mapping[str, object]) -> set[str]:
-    """Returns the ids of what, in the folder of another installation, is that one's. `base`: what the bridge knows of, by id."""
+    """Returns the ids of the records in another installation's folder that belong to it. `base`: the records that the bridge knows."""
     return {
         name
         for name, item in named(items)
@@ -84,14 +85,14 @@ def of_others(items: Sequence[object], base: Mapping[str, object]) -> set[str]:
 
 
 def without(raw: Raw, names: set[str]) -> Raw:
-    """Returns a ledger without the records that have these ids."""
+    """Returns the ledger without the records that have these ids."""
     return {
         **raw,
         "clarifications": [each for name, each in named(raw["clarifications"]) if name not in names],
     }
 
 
-# Beside a bot that does not run
+# While no bot runs
 
 
 def first_file(settings: FolderSettings) -> Path | None:
@@ -101,12 +102,12 @@ def first_file(settings: FolderSettings) -> Path | None:
 
 
 def move_aside(settings: FolderSettings, name: str) -> Path | None:
-    """Moves all files into a new folder in the ledger folder, and makes that nobody's: the next bot takes it. Returns the new
-    folder, or None if there were no files.
+    """Moves all files into a new folder inside the ledger folder, and leaves the ledger folder without an owner, so that the next bot
+    takes it over. Returns the new folder, or None if there were no files.
 
     Raises:
-        LockTimeout: another program holds a ledger; other files may be moved already.
-        OSError: the disk refused.
+        LockTimeout: another program holds a ledger; other files may already have been moved.
+        OSError: a file cannot be moved.
     """
     with closing(settings.files()) as files:
         moved = files.move_all(name)
@@ -116,7 +117,7 @@ def move_aside(settings: FolderSettings, name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRecords:
-    """Forgotten records that files may still hold, by issue. `is_written`: the bridge wrote files of these issues."""
+    """Forgotten records that may still be in files, by issue. `is_written`: the bridge has written files of these issues."""
 
     names: Mapping[int, Container[str]]
     is_ours: bool
@@ -124,7 +125,7 @@ class ForgottenRecords:
 
 
 def forgotten_in(settings: FolderSettings, tx: Tx, ids: Sequence[str]) -> ForgottenRecords:
-    """Returns which of the records are forgotten; in another installation's folder, those that the bridge knows from there."""
+    """Returns which of the records are forgotten; in another installation's folder, only those that the bridge knows there."""
     with closing(settings.files()) as files:
         (ours,) = tx.rows("select id from installation")
         is_ours = not files.is_there() or owner_of(files) in {"", ours["id"]}
@@ -150,8 +151,10 @@ def forgotten_in(settings: FolderSettings, tx: Tx, ids: Sequence[str]) -> Forgot
 
 
 def erase(settings: FolderSettings, forgotten: ForgottenRecords, *, writes: bool) -> Erased:
-    """Removes what forgotten records said from files, and deletes those that were set aside as unreadable, as they may contain
-    anything. `writes`: no bot runs: beside one, which does it as its files follow, what another process writes is somebody's act.
+    """Removes the text of forgotten records from files, and deletes quarantined files, which may contain anything.
+
+    `writes`: whether to change ledger files. Set it only if no bot is running: a running bot does this itself, and would take the
+    changes of another process for those of another program.
     """
     with closing(settings.files()) as files:
         if not files.is_there():
@@ -159,7 +162,7 @@ def erase(settings: FolderSettings, forgotten: ForgottenRecords, *, writes: bool
         left, deleted, aside = list[Path](), 0, list[Path]()
         for issue, names in forgotten.names.items():
             if writes:
-                with suppress(LockTimeout, LedgerUnwritable):  # it is among those that are left
+                with suppress(LockTimeout, LedgerUnwritable):  # it is reported in `left`
                     blank(files, issue, names)
             there = [*files.by_issue().get(issue, []), *files.drafts().get(issue, [])]
             left += [path for path in there if _may_contain(path, issue, names)]
@@ -177,10 +180,11 @@ def erase(settings: FolderSettings, forgotten: ForgottenRecords, *, writes: bool
 
 
 def blank(files: LedgerFiles, issue: int, names: Container[str]) -> None:
-    """Removes what the records `names` said from the files of an issue, live and archived.
+    """Removes the text of the records `names` from the files of an issue, live and archived.
 
     Raises:
-        LockTimeout: another program holds the ledger. LedgerUnwritable: the disk refused.
+        LockTimeout: another program holds the ledger.
+        LedgerUnwritable: the file cannot be written.
     """
     files.rewrite(issue, partial(_blank, names), _LOCK)
 

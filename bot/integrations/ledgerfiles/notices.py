@@ -18,18 +18,18 @@ _NAME, _FIELDS = 80, 300  # characters
 
 @dataclass(frozen=True, slots=True)
 class FileNotices:
-    """Tells people. Each method raises StorageUnavailable if nothing was stored."""
+    """Stores notices for people. Each method raises StorageUnavailable if nothing was stored."""
 
     teller: Teller
 
     async def file_unreadable(self, error: LedgerUnreadable) -> None:
-        """Pages on-call: questions in the file may go unseen."""
+        """Pages the person on call, because questions in the file may go unnoticed."""
         await self.teller.page(
             NewIncident(f"ledger:{error.name}", str(error), f"{error.what} cannot be read", "", None)
         )
 
     async def records_unreadable(self, odd: Sequence[InvalidRecord]) -> None:
-        """Pages on-call about records in one file, unless they are finished: nobody sees their questions."""
+        """Pages the person on call about open records in one file, because nobody sees their questions."""
         waiting = [each for each in odd if not each.is_over]
         if not waiting:
             return
@@ -62,8 +62,8 @@ class FileNotices:
         if rewritten and removed:
             did = f"rewrote {len(rewritten)} and removed {len(removed)} records in"
         told = (
-            f"Another program {did} issue-{issue}.json. That changed nothing: the bot has put the file right. Find out which "
-            "program writes to the folder."
+            f"Another program {did} issue-{issue}.json. This had no effect, and the bot restored the file. Find out which program "
+            "writes to the folder."
         )
         verbs = " or ".join(verb for verb, of in (("changed", rewritten), ("deleted", removed)) if of)
         which = f"{ids[0]} was" if len(ids) == 1 else f"{len(ids)} records of issue {issue} were"
@@ -74,35 +74,35 @@ class FileNotices:
         )
 
     async def renumbered(self, issue: int, ids: Mapping[str, str]) -> None:
-        """Tells operators that another program's questions have other ids than it wrote. `ids`: by those, what they are now."""
+        """Tells operators that another program's questions got new ids. `ids`: the new id of each id that the program wrote."""
         told = (
-            f"In issue-{issue}.json, a question had an ID that was taken. Both questions are in the file. If the program that asked "
-            "it waits for an answer under its own ID, tell it the new one."
+            f"In issue-{issue}.json, a question had an ID that was already taken. Both questions are in the file. If the program that "
+            "asked waits for an answer under its own ID, tell it the new one."
         )
         await self.teller.operators(
             f"renumbered:{issue}:{_digest([*ids.values()])}",
             "A question in a ledger file has a new ID",
-            [listed([f"{old} is {new} now" for old, new in ids.items()]), told],
+            [listed([f"{old} is now {new}" for old, new in ids.items()]), told],
         )
 
     async def behind(self, folder: str, reason: str, at: datetime) -> None:
-        """Tells operators that files do not follow what was decided, as noticed at a time."""
+        """Tells operators that files are behind. `at`: when the bot noticed."""
         told = (
-            f"The ledger files in {as_value(folder, _NAME)} are behind: {plain(reason)} Questions are asked and answered as always. "
-            "Other programs that read the files see it as soon as they can be written."
+            f"The ledger files in {as_value(folder, _NAME)} are behind: {plain(reason)} Questions and answers work as always. Other "
+            "programs that read the files see changes as soon as the bot can write them."
         )
         await self.teller.operators(f"files:{at.timestamp():.0f}", "Ledger files are behind", [told])
 
     async def refused(self, record: Clarification, by: str) -> None:
-        """Tells a question's thread that an entry in the file did not count."""
+        """Says in a question's thread that an entry in the file did not count."""
         told = (
             f"{as_name(by, _NAME)} wrote an entry to issue-{record.issue_number}.json that does not count: it came too late, or does "
-            "not fit the question. The file was set right."
+            "not fit the question. The bot corrected the file."
         )
-        await self.teller.thread(record, "entry", f"Not taken · {record.id}", [told])
+        await self.teller.thread(record, "entry", f"Entry ignored · {record.id}", [told])
 
     async def for_people(self, record: Clarification, by: str) -> None:
-        """Tells a question's thread that a program wrote a decision about an action into the file, which does not count."""
+        """Says in a question's thread that a program wrote a decision about an action to the file, and that it did not count."""
         told = (
             f"A program wrote to issue-{record.issue_number}.json that {as_name(by, _NAME)} decided this. That does not count: people "
             "decide in Slack. Nothing has changed."

@@ -27,7 +27,7 @@ class PagerDutySettings(SettingsTable):
     """A schedule in PagerDuty."""
 
     schedule: Annotated[str, AfterValidator(_schedule)]
-    """The schedule's id, at the end of its web address."""
+    """The schedule's ID, at the end of its web address."""
     token_env: EnvironmentName
     """The variable with an API token; a read-only one is enough."""
     api_url: HttpUrl = "https://api.pagerduty.com"

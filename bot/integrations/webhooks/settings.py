@@ -21,14 +21,14 @@ Event = Literal[
 
 
 class WebhookSettings(SettingsTable):
-    """Tells another system what happens to clarifications, signed as Standard Webhooks define."""
+    """Posts events about clarifications to another system, signed as Standard Webhooks define."""
 
     url: WebAddress
-    """Where events are posted."""
+    """Where the bot posts events."""
     secret_env: EnvironmentName
     """The variable with the secret that signs them: `whsec_…` or any text."""
     events: tuple[Event, ...] = ()
-    """Which events; without this key, all."""
+    """The events to post; without this key, all."""
 
 
 def each_once(tables: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:

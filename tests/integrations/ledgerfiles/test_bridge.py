@@ -146,7 +146,7 @@ async def test_id_that_is_ours_stays_ours_and_theirs_gets_the_next_number(stage:
         await stage.card("Which database?")
         names = {each["id"]: each["thread"][0]["body"] for each in await in_step(stage, 7)}
         assert names == {"CLR-7-001": "Which cache?", "CLR-7-002": "Which database?"}
-        told = said(await notice(stage, "CLR-7-001 is CLR-7-002 now"))
+        told = said(await notice(stage, "CLR-7-001 is now CLR-7-002"))
         assert "issue-7.json" in told
     assert accused(stage) == []
 

@@ -118,7 +118,7 @@ async def test_new_database_takes_the_folder_over(stage: World) -> None:
     before = owner(stage)
     stage.configure(stage.file.read_text().replace("clarify.db", "new.db"))
     checked = " ".join((await beside(stage, "check")).out.split())
-    assert "the first start on this new database takes its ledgers in" in checked
+    assert "the first start on this new database imports its files" in checked
     async with stage.bot() as bot:
         await stage.now_says(card, "From a ledger file")
         await until(lambda: owner(stage) == bot.store.installation != before)
