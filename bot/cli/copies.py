@@ -192,7 +192,7 @@ def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
     if remains.unsettled:
         yield f"Not finished, and names them: {', '.join(remains.unsettled)}. Run this again once the agent has the answer."
     if remains.overrides:
-        yield f"{_count(remains.overrides, 'on-call override')} that still applies names them: see `/clarify oncall`."
+        yield f"{_count(remains.overrides, 'on-call override')} that still applies names them: see `/clarify oncall overrides`."
     if remains.decided:
         yield (
             f"Signed decisions name them: {', '.join(remains.decided)}. They stay, so that they can be verified. To delete one "
