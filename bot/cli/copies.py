@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +34,7 @@ from core.errors import BadInput
 
 _PATIENCE = 30.0  # seconds to wait for a running bot to finish posts, deletions and ledger files
 _LOOK_EVERY = 0.2
+_NAMED = 20  # questions in one line
 _Places = list[tuple[str, str]]  # channel, ts
 _NEVER_CHANGED = (
     "What people wrote in threads is theirs to delete.",
@@ -174,31 +175,34 @@ async def forget_person(shell: Shell, user: str, *, yes: bool) -> None:
 
 def _what_was_removed(removed: Removed) -> Iterator[str]:
     if removed.home:
-        yield "Their Home tab is no longer updated, until they open it again."
+        yield "Their Home tab is not updated any more, until they open it again."
     if removed.texts:
-        yield f"{_count(removed.texts, 'stored text or reminder')} deleted."
+        yield f"{_count(removed.texts, 'stored text or note')} deleted."
     if removed.overrides:
         yield f"{_count(removed.overrides, 'past on-call override')} deleted."
     if removed.pages:
-        yield f"Name removed from what became of pages: {_count(removed.pages, 'line')}."
+        yield f"Name removed from the history of pages: {_count(removed.pages, 'line')}."
     if removed.questions:
-        yield (
-            f"Name removed from {_count(removed.questions, 'closed question')}, where it stood as who claimed, was handed or "
-            "escalated it, or was not allowed to answer."
-        )
+        closed = _count(removed.questions, "closed question")
+        yield f"Name removed from {closed}: claims, handovers, escalations, refused attempts."
 
 
 def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
     if remains.unsettled:
-        yield f"Not finished, and names them: {', '.join(remains.unsettled)}. Run this again once the agent has the answer."
+        yield f"Still unfinished, and name them: {_listed(remains.unsettled)}. Run this again once they are closed."
     if remains.overrides:
-        yield f"{_count(remains.overrides, 'on-call override')} that still applies names them: see `/clarify oncall overrides`."
+        yield f"On-call overrides that still apply and name them: {remains.overrides}. See `/clarify oncall overrides`."
     if remains.decided:
         yield (
-            f"Signed decisions name them: {', '.join(remains.decided)}. They stay, so that they can be verified. To delete one "
+            f"Signed decisions name them: {_listed(remains.decided)}. They stay, so that they can be verified. To delete a question "
             "with its receipt: clarify forget ID."
         )
-    yield f"clarify.toml, calendars, Slack and existing backups are not changed: {user} may still stand there."
+    yield f"{user} may also be named in clarify.toml, calendars, Slack and backups, which are not changed."
+
+
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _NAMED} more (--json lists all)" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
 
 
 def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:
