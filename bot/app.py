@@ -641,7 +641,7 @@ class Bot:
         await self.board.pages.reload()
         await self.told.sessions.read()
         if self.store.leads:
-            await self.home.load_answers()
+            await self.home.forgotten()
             self.shown.erasing.refresh()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:

@@ -318,6 +318,11 @@ class Viewers:
         )
 
 
+def forget_viewer(tx: Tx, user: str) -> bool:
+    """Forgets that a person looks at their Home tab, until they open it again. Returns whether they did."""
+    return tx.run("delete from homes where user_id = :user", user=user) > 0
+
+
 def _viewer(row: Row) -> Viewer:
     return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"], json.loads(row["pages"]))
 
@@ -418,11 +423,20 @@ class HomeTabs:
         self.touch()
 
     async def load_answers(self) -> None:
-        """Read the newest answers from the ledgers, at the start and after texts were redacted."""
+        """Read the newest answers from the ledgers."""
         await self.gathering.load_answers()
         self.touch()
 
-    async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> None:
+    async def forgotten(self) -> None:
+        """Follow another process that redacted texts or forgot viewers."""
+        known = list(self._seats)
+        stored = {viewer.user for viewer in await self.viewers.all()}
+        for user in known:
+            if user not in stored:
+                self._seats.pop(user, None)
+        await self.load_answers()
+
+    async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> _Seat:
         """Update the tab of a user who just opened it. `shown`: whether Slack has a view to show them.
 
         Raises:
@@ -438,6 +452,7 @@ class HomeTabs:
         seat.urgent = True
         self._wake.set()
         await self.viewers.keep(seat.viewer)
+        return seat
 
     async def press(self, press: HomePress, person: Person) -> None:
         """Turn a page of a section.
@@ -445,9 +460,7 @@ class HomeTabs:
         Raises:
             StorageUnavailable: the viewer is not stored, but served until a restart.
         """
-        if person.user not in self._seats:
-            await self.opened(person.user, person.team)
-        seat = self._seats[person.user]
+        seat = self._seats.get(person.user) or await self.opened(person.user, person.team)
         seat.viewer = replace(seat.viewer, pages={**seat.viewer.pages, press.subject: press.number})
         seat.urgent = True
         self._wake.set()

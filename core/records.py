@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, get_args
@@ -365,6 +365,53 @@ def forgotten(item: object) -> Raw:
     if parse(kept) == record:
         return raw
     return kept | {"revision": record.revision + 1}
+
+
+def names_of(record: Clarification, user: str) -> Iterator[str]:
+    """Yields what agents were told as the name of a Slack user who decided."""
+    for each in record.rounds:
+        if (
+            (by := each.given.answered_by) is not None
+            and by.user == user
+            and each.given.decided_by is not None
+        ):
+            yield each.given.decided_by
+        yield from (one.decided_by for one in each.consent.approvals or () if one.user == user)
+        yield from (one.decided_by for one in each.consent.edits or () if one.user == user)
+
+
+def without_person(item: Raw, user: str, names: Collection[str]) -> Raw:
+    """Returns a record without a person where no receipt names them: as who claimed it, was handed it, escalated it, or tried
+    to decide and was refused. Unchanged if it is unsettled or has none of that.
+
+    `user`: their Slack user id; `names`: what agents are told instead.
+    """
+    record = parse(item)
+    if record is None or is_unsettled(record):
+        return item
+    rounds = tuple(_without_person(each, user) for each in record.rounds)
+    thread = tuple(
+        entry.copied(from_=FORGOTTEN)
+        if entry.type == "escalation" and (entry.from_ in names or entry.from_.endswith(f"/{user}"))
+        else entry
+        for entry in record.thread
+    )
+    changed = record.copied(rounds=rounds, thread=thread)
+    return item if changed == record else dump(changed)
+
+
+def _without_person(asked: Round, user: str) -> Round:
+    attention, refusals = asked.attention, asked.consent.refusals
+    holders = {"taken_by": attention.taken_by, "handed_to": attention.handed_to}
+    news: dict[str, Any] = {name: None for name, each in holders.items() if each and each.user == user}
+    if attention.taken_from == user:
+        news["taken_from"] = None
+    if refusals:
+        news["refusals"] = tuple(
+            each.copied(user=None, team=None, by=FORGOTTEN) if each.user == user else each
+            for each in refusals
+        )
+    return round_with(asked, **news)
 
 
 def _forgotten_round(asked: Round) -> Round:

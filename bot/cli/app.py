@@ -723,10 +723,18 @@ def export(
 @_command(_KEPT, in_shell=True)
 def forget(
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="SESSION|ID", help="The id of a session or a question (CLR-42-001)."),
-    ],
+    ] = None,
     *,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            "--person",
+            metavar="USER",
+            help="A person instead, by Slack user ID: what no signed decision holds about them. Lists what stays.",
+        ),
+    ] = None,
     producer: Annotated[
         str | None,
         typer.Option("--producer", help="The session's producer, if several use that session id."),
@@ -739,7 +747,11 @@ def forget(
     """Delete a conversation from the database, the ledger files and Slack. This cannot be undone."""
     from bot.cli import copies
 
-    return lambda shell: copies.forget(shell, name, producer, abandon=abandon, yes=yes)
+    if (name is None) == (person is None):
+        raise BadInput("Name a session, a question, or a person with --person.")
+    if person is not None:
+        return lambda shell: copies.forget_person(shell, person, yes=yes)
+    return lambda shell: copies.forget(shell, name or "", producer, abandon=abandon, yes=yes)
 
 
 @_command(_KEPT)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -12,17 +12,20 @@ from time import monotonic
 from bot.cli.output import Output
 from bot.cli.running import Shell
 from bot.errors import BackupError, StorageError
+from bot.home import forget_viewer
 from bot.integrated import local_files
 from bot.retention import forget as forgetting
+from bot.retention import person as persons
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Found, Traces
 from bot.retention.local import Erased
 from bot.retention.move import move as move_to
+from bot.retention.person import Remains, Removed
 from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
-from bot.settings.model import ShellSettings
+from bot.settings.model import ShellSettings, user_id
 from bot.storage.beside import InSqlite
 from bot.storage.outside import Kept, kept_at
 from core.clarification import Clarification
@@ -31,6 +34,7 @@ from core.errors import BadInput
 
 _PATIENCE = 30.0  # seconds to wait for a running bot to finish posts, deletions and ledger files
 _LOOK_EVERY = 0.2
+_NAMED = 20  # questions in one line
 _Places = list[tuple[str, str]]  # channel, ts
 _NEVER_CHANGED = (
     "What people wrote in threads is theirs to delete.",
@@ -141,6 +145,64 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
     _tell_forgotten(shell, found, traces, new, files)
+
+
+async def forget_person(shell: Shell, user: str, *, yes: bool) -> None:
+    """Delete what is stored about a person, but for signed decisions."""
+    try:
+        user_id(user)
+    except ValueError as error:
+        raise BadInput(f"--person: {error}.") from None
+    if not yes:
+        shell.ask_back(
+            f"Delete what is stored about {user}, except what they decided? This cannot be undone."
+        )
+    alias = shell.settings.identities.get(user)
+    removed, remains = await asyncio.to_thread(
+        persons.forget_person,
+        kept_in(shell.settings),
+        user,
+        {alias} if alias else set(),
+        now=SystemClock().now(),
+        forget_viewer=forget_viewer,
+    )
+    shell.out.show(
+        {"person": user, "removed": asdict(removed), "remains": asdict(remains)}, f"Forgotten: {user}."
+    )
+    for line in [*_what_was_removed(removed), *_what_still_names(user, remains)]:
+        shell.out.note(line)
+
+
+def _what_was_removed(removed: Removed) -> Iterator[str]:
+    if removed.home:
+        yield "Their Home tab is not updated any more, until they open it again."
+    if removed.texts:
+        yield f"{_count(removed.texts, 'stored text or note')} deleted."
+    if removed.overrides:
+        yield f"{_count(removed.overrides, 'past on-call override')} deleted."
+    if removed.pages:
+        yield f"Name removed from the history of pages: {_count(removed.pages, 'line')}."
+    if removed.questions:
+        closed = _count(removed.questions, "closed question")
+        yield f"Name removed from {closed}: claims, handovers, escalations, refused attempts."
+
+
+def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
+    if remains.unsettled:
+        yield f"Still unfinished, and name them: {_listed(remains.unsettled)}. Run this again once they are closed."
+    if remains.overrides:
+        yield f"On-call overrides that still apply and name them: {remains.overrides}. See `/clarify oncall overrides`."
+    if remains.decided:
+        yield (
+            f"Signed decisions name them: {_listed(remains.decided)}. They stay, so that they can be verified. To delete a question "
+            "with its receipt: clarify forget ID."
+        )
+    yield f"{user} may also be named in clarify.toml, calendars, Slack and backups, which are not changed."
+
+
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _NAMED} more (--json lists all)" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
 
 
 def _still_waiting(unsettled: Iterable[Clarification]) -> BadInput:

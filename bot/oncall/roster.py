@@ -424,6 +424,20 @@ def _direct(users: Iterable[str]) -> list[Destination]:
     return [Destination("slack", user) for user in users]
 
 
+def forget_person(tx: Tx, user: str, now: datetime) -> tuple[int, int]:
+    """Deletes the overrides that have ended in which a person stood in, or which they made. Returns how many, and how many
+    remain because they still apply.
+    """
+    deleted = tx.run(
+        "delete from overrides where until <= :now and (user_id = :user or made_by = :user)",
+        user=user,
+        now=now.timestamp(),
+    )
+    return deleted, len(
+        tx.rows("select id from overrides where user_id = :user or made_by = :user", user=user)
+    )
+
+
 SWEEP = Sweep(
     "overrides",
     """select id as name from overrides where id > :after and id < (select max(id) from overrides)

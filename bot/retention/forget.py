@@ -135,22 +135,22 @@ def forget(kept: Kept, found: Found, *, now: datetime, abandoned: bool = False) 
     traces, left = Traces(), list[Subject]()
     for parts in batches(found.parts, _CLARIFICATIONS):
         step = partial(_forget_clarifications, parts, now=now, abandoned=abandoned)
-        some, refused = _in_step(kept, step)
+        some, refused = in_step(kept, step)
         traces += some
         left += refused
     found = replace(found, parts=tuple(left))
     if traces.is_all(abandoned=abandoned):
         for step_ in _rest(kept, found.subject, even_waiting=abandoned):
-            traces += _in_step(kept, step_)
+            traces += in_step(kept, step_)
     if traces.is_all(abandoned=abandoned):
-        traces += _in_step(kept, partial(_forget_sessions, found.subject, even_waiting=abandoned))
+        traces += in_step(kept, partial(_forget_sessions, found.subject, even_waiting=abandoned))
         with kept.read_only() as tx:
             traces += Traces(elsewhere=_elsewhere(tx, found.subject))
         kept.purge()
     return traces, found
 
 
-def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
+def in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
     """Runs a transaction, and leaves as much time to others: what waits for SQLite's lock looks for it only now and then.
 
     Raises:

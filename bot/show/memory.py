@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -143,6 +144,17 @@ def find_about(tx: Tx, subject: Subject) -> tuple[list[str], list[str]]:
     """Returns the ids of stored texts, and the one-time keys, about `subject`."""
     texts = [row["id"] for row in tx.rows("select id, body from texts") if subject.is_in(row["body"])]
     return texts, [row["key"] for row in tx.rows("select key from onces") if subject.is_in(row["key"])]
+
+
+def find_naming(tx: Tx, user: str) -> tuple[list[str], list[str]]:
+    """Returns the ids of stored texts, and the one-time keys, in which a Slack user id stands."""
+    named = re.compile(rf"\b{re.escape(user)}\b")
+    texts = [
+        row["id"]
+        for row in tx.rows("select id, body from texts")
+        if named.search(f"{row['id']} {row['body']}")
+    ]
+    return texts, [row["key"] for row in tx.rows("select key from onces") if named.search(row["key"])]
 
 
 def forget(tx: Tx, texts: Sequence[str], onces: Sequence[str]) -> None:

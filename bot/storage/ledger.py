@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -460,8 +461,9 @@ def hold(tx: Tx, clarifications: Iterable[str]) -> None:
 
 def rewrite(
     tx: Tx, clarifications: Iterable[str], edit: Callable[[Raw], Raw], what: str, now: datetime
-) -> None:
-    """Lets `edit` change the JSON of rows that are held; the feed tells `what` that means."""
+) -> int:
+    """Lets `edit` change the JSON of rows that are held; the feed tells `what` that means. Returns how many it changed."""
+    changed = 0
     for some in batches(clarifications):
         for row in tx.rows("select id, body, revision from clarifications where id in :some", some=some):
             try:
@@ -475,6 +477,16 @@ def rewrite(
             if record is not None and record.id == row["id"]:
                 write(tx, record, packed(after), row["revision"])
                 changes.note(tx, record.id, what, now)
+                changed += 1
+    return changed
+
+
+def naming(tx: Tx, user: str, names: Iterable[str] = ()) -> list[str]:
+    """Returns the ids of the records in which a Slack user id stands, or one of the `names` that agents are told instead."""
+    sql = "select id, body from clarifications where body like :one order by issue, number"
+    values = [f'{user}"', *(json.dumps(each, ensure_ascii=False) for each in names)]
+    rows = ((row, value) for value in values for row in tx.rows(sql, one=f"%{value}%"))
+    return list(dict.fromkeys(row["id"] for row, value in rows if value in row["body"]))
 
 
 def delete(tx: Tx, clarifications: Iterable[str], over_before: float) -> int:

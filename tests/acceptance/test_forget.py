@@ -157,6 +157,53 @@ async def test_words_go_from_the_memory_of_every_bot(stage: World) -> None:
         await until(lambda: not remembered(), 20)
 
 
+@pytest.mark.either_database
+async def test_person_is_forgotten_where_no_signed_decision_names_them(stage: World) -> None:
+    """Ade claims a question that Folake answers, answers another and types into a third. What Ade decided can still be
+    verified.
+    """
+    async with stage.bot() as bot, erasing(bot):
+        claimed = await stage.ask("rpl_claimed", question="Who claims?", session="sess_claimed")
+        assert (await stage.workspace.click(ADE, AGENTS, claimed.ts, label="Take")).ok
+        await stage.workspace.click(FOLAKE, AGENTS, claimed.ts, label="Yes")
+        decided = await stage.ask("rpl_decided", question="Who decides?", session="sess_decided")
+        await stage.workspace.click(ADE, AGENTS, decided.ts, label="Yes")
+        await stage.reply("rpl_claimed")
+        await stage.reply("rpl_decided")
+        waiting = await stage.ask("rpl_open", question="Who waits?", accepted_response_kinds=["freetext"])
+        await stage.ask("rpl_2", question="Which region?", accepted_response_kinds=["freetext"])
+        await stage.workspace.post(ADE, AGENTS, SECRET, thread_ts=waiting.ts)
+        await stage.message("Which question is this an answer to?")
+        await stage.workspace.open_home(ADE)
+        async with asyncio.timeout(60):
+            while await bot.home.viewers.get(ADE) is None:  # noqa: ASYNC110 - the storage tells nobody
+                await asyncio.sleep(0.01)
+        await stage.until(
+            lambda: all(stage.record(each)["status"] == "resolved" for each in (100001, 100002))
+        )
+        assert ADE in json.dumps(stage.record(100001))
+
+        done = await beside(stage, "forget", "--person", ADE, "--yes", "--json")
+
+        assert done.code == 0, done.err
+        told = json.loads(done.out)
+        assert told["removed"] == {"home": 1, "texts": 1, "overrides": 0, "pages": 0, "questions": 1}
+        assert told["remains"] == {"decided": ["CLR-100002-001"], "unsettled": [], "overrides": 0}
+        assert "clarify forget ID" in done.err
+        await stage.until(lambda: ADE not in bot.home._seats)
+        assert not list(kept(stage, SECRET))
+        assert ADE not in json.dumps(stage.record(100001))
+        file = stage.ledger_file(100001)
+        await stage.until(lambda: not file.exists() or ADE not in file.read_text())
+        log = stage.folder / "log.jsonl"
+        log.write_text((await beside(stage, "log")).out)
+        checked = await beside(stage, "verify", "--log", str(log))
+        assert checked.code == 0, checked.err
+        exported = await beside(stage, "export")
+        assert "CLR-100001-001" in exported.out
+        assert "tampered" not in exported.out
+
+
 async def test_forget_asks_before_and_knows_no_other_names(stage: World) -> None:
     async with stage.bot():
         await stage.ask(question=f"{SECRET}?")

@@ -20,6 +20,7 @@ from tests.bench import budget, searching, speeds, starting, throughput
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
+_SIZES = (Seed(open=0), Seed(open=1000), Seed(open=10_000), Seed(open=10, decided=100_000))
 Measure = Callable[[Path], Awaitable[list[Row]]]
 
 
@@ -38,6 +39,9 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "question": partial(speeds.taken, questions=4 * many),
         "search": partial(searching.on_sqlite, count=decisions, times=9),
         "search-postgres": partial(searching.on_postgres, count=decisions, times=9),
+        "sizes": partial(
+            starting.sizes, pasts=_SIZES[:1] if quick else _SIZES, settles=0.0 if quick else 2.0
+        ),
         "start": partial(starting.start, rounds=1 if quick else 3, past=past, settles=0.0 if quick else 2.0),
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,13 +16,21 @@ from tests.bench.table import Row, median, spread
 _MEGABYTE = 1 << 20
 
 
+async def sizes(folder: Path, pasts: Sequence[Seed], settles: float) -> list[Row]:
+    """`start`, once for each past and without goals: what more open questions and a longer history cost."""
+    rows = []
+    for past in pasts:
+        rows += await start(folder, 1, past, settles)
+    return [replace(row, goal=None) for row in rows]
+
+
 async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[Row]:
     """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past.
 
     It has `settles` seconds before its memory is looked at.
     """
     seconds, processor, memory = [], [], []
-    async with stage(folder / "start", past=past) as on:
+    async with stage(folder / f"start-{past.open}-{past.decided}", past=past) as on:
         for _ in range(rounds):
             async with bot(on) as running:
                 seconds.append(running.seconds)

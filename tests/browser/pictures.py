@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import tempfile
+from asyncio.subprocess import DEVNULL
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -21,6 +23,7 @@ from bot.app import Bot
 from bot.views.samples import samples
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card
+from tests.kit.processes import clarify
 from tests.kit.world import World, scene, url_of
 from workspace import Workspace
 from workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, FOLAKE, ONCALL
@@ -123,17 +126,38 @@ async def take(folder: Path) -> None:
             stage.producer._watch = stage.workspace.traffic.aaep
             await pictures(stage, bot, visit, folder)
             await visit.close()
+            await demo(await browser.new_page(), folder)
             await browser.close()
 
 
+async def demo(page: Page, folder: Path) -> None:
+    """`folder/workspace-*.png`: the first minute of `clarify demo`, up to the first approval."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    process = await clarify("demo", env=kept, stderr=DEVNULL)
+    try:
+        assert process.stdout is not None
+        said = (await process.stdout.readuntil(b"Open this page:") + await process.stdout.readline()).decode()
+        await page.set_viewport_size(WIDE)
+        await page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        await page.goto(said.split()[-1])
+        await card(page, "Prepare its announcement?").get_by_role("button", name="Yes").click()
+        await card(page, "Which change should come first?").locator("select").select_option(index=3)
+        await card(page, "What should we call this release?").get_by_role("button", name="Wagtail").click()
+        await card(page, "Send a test email").wait_for()
+        await page.mouse.move(0, 0)  # over no message
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            await save(page, folder / f"workspace-{scheme}.png")
+    finally:
+        process.terminate()
+        await process.wait()
+
+
 async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
-    """`folder/*.png`: the workspace, a card, an approval, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
+    """`folder/*.png`: a card, an approval, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
     await story(stage)
-    for scheme in ("light", "dark"):
-        page = await visit.page(FOLAKE, scheme=scheme, size=WIDE)
-        await card(page, "Where should 4.1 go first?").wait_for()
-        await save(page, folder / f"workspace-{scheme}.png")
     page = await visit.page(FOLAKE, size=PHONE)
+    await card(page, "Where should 4.1 go first?").wait_for()
     await save(page, folder / "phone.png")
 
     page = await visit.page(FOLAKE, size=CARD)

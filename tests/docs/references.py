@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from argparse import ArgumentParser
@@ -24,24 +25,30 @@ from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 import clarify
-from bot import integrations
+from bot import integrations, responders
+from bot.ask import sse
 from bot.ask.inbox import Backlog
-from bot.ask.questions import QuestionRefused
-from bot.ask.tools import TOOLS
+from bot.ask.push import MOST_READERS
+from bot.ask.questions import KEYS_KEPT, LARGEST_PAGE, MOST_LISTED, QuestionRefused
+from bot.ask.tools import RECEIPT_LIMIT, TOOLS
 from bot.cli import agents, install, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
-from bot.commands import grammar
+from bot.commands import commands, grammar
 from bot.integrated import commands_of
 from bot.settings import model
-from bot.settings.model import Configuration, OnCallSettings, SettingsTable
+from bot.settings.model import Configuration, OnCallSettings, ProducerSettings, SettingsTable
+from bot.show import callbacks
+from bot.slack import unread
 from bot.telemetry import Telemetry
-from bot.web import callers, guard, health
+from bot.views import arguments
+from bot.web import build, callers, guard, health
 from bot.web.callers import Callers
-from bot.web.questions import question_routes
+from bot.web.questions import LONGEST_WAIT, question_routes
 from bot.web.server import build_app
-from core import errors
+from core import answers, approvals, errors, escalation, forms, hub, receipts, router, schemas, workflow
 from core.clock import SystemClock
+from core.questions import DEFAULT_TIMEOUT, LONGEST_TIMEOUT, NewQuestion
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "bot/settings/example.toml"
@@ -558,15 +565,164 @@ def alerts() -> str:
     return _table(("alert", "severity", "what to do"), rows)
 
 
-# -- README.md, quickstart.md
+# -- operate/slack-app.md
 
 
 def app_link() -> str:
     return f"[create-app]: {setup.link(setup.manifest(None))}\n"
 
 
+def scopes() -> str:
+    return _table(("scope", "what it is for"), _explained(MANIFEST["oauth_config"]["scopes"]["bot"]))
+
+
+def slack_events() -> str:
+    return _table(
+        ("event", "what it is for"), _explained(MANIFEST["settings"]["event_subscriptions"]["bot_events"])
+    )
+
+
+MANIFEST = yaml.safe_load((ROOT / "manifest.yml").read_text())
+
+
+def _explained(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each name with the comment that manifest.yml has beside it."""
+    comments = dict(re.findall(r"^ +- (\S+) # (.+)$", (ROOT / "manifest.yml").read_text(), re.MULTILINE))
+    return ((_code(name), comments[name]) for name in names)
+
+
+# -- agents/frameworks.md
+
+
+def frameworks() -> str:
+    """What to install for each, and the versions that the tests of `examples/` run with."""
+    pinned = dict(
+        re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-examples.lock").read_text(), re.MULTILINE)
+    )
+    pinned |= json.loads((ROOT / "tests/examples/node/package.json").read_text())["dependencies"]
+    rows = (
+        (name, _code(f"{how} {' '.join(packages)}"), ", ".join(f"{each} {pinned[each]}" for each in packages))
+        for name, how, packages in _FRAMEWORKS
+    )
+    return _table(("framework", "install", "tested with"), rows)
+
+
+_FRAMEWORKS = (
+    ("LangGraph, LangChain", "pip install", ("langgraph", "langchain")),
+    ("pydantic-ai", "pip install", ("pydantic-ai-slim",)),
+    ("OpenAI Agents SDK", "pip install", ("openai-agents",)),
+    ("Google ADK", "pip install", ("google-adk",)),
+    ("Microsoft Agent Framework", "pip install", ("agent-framework-core",)),
+    ("Vercel AI SDK", "npm install", ("ai", "zod")),
+    ("Mastra", "npm install", ("@mastra/core", "@mastra/libsql", "zod")),
+    ("Claude Agent SDK", "npm install", ("@anthropic-ai/claude-agent-sdk",)),
+    ("Trigger.dev", "npm install", ("@trigger.dev/sdk",)),
+)
+
+
+# -- limits.md
+
+
+def limits() -> str:
+    return "\n".join(f"### {title}\n\n{_table(('what', 'limit'), rows)}" for title, rows in _LIMITS.items())
+
+
+def _bytes(number: int) -> str:
+    mebi, kibi = divmod(number, 1 << 20), divmod(number, 1 << 10)
+    return (
+        f"{mebi[0]} MiB"
+        if number and not mebi[1]
+        else f"{kibi[0]} KiB"
+        if not kibi[1]
+        else f"{number:,} bytes"
+    )
+
+
+def _time(value: timedelta) -> str:
+    """A duration in words."""
+    seconds = int(value.total_seconds())
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+    unit, length = next((unit, length) for unit, length in units if seconds % length == 0)
+    return f"{seconds // length} {unit}{'' if seconds == length else 's'}"
+
+
+def _most(field: str) -> int:
+    """The length that a field of a question may have, or the number of its entries."""
+    return next(
+        int(each.max_length)
+        for each in NewQuestion.model_fields[field].metadata
+        if hasattr(each, "max_length")
+    )
+
+
+_CHARACTERS = "{:,} characters".format
+_LIMITS: Mapping[str, list[tuple[str, str]]] = {
+    "A question": [
+        ("`question`, `action`, `consequence`", _CHARACTERS(_most("question"))),
+        ("`context`", _CHARACTERS(_most("context"))),
+        ("`agent`, `session`", _CHARACTERS(_most("agent"))),
+        ("`key`", _CHARACTERS(_most("key"))),
+        ("`callback_url`", _CHARACTERS(_most("callback_url"))),
+        ("`choices`", str(_most("choices"))),
+        (
+            "`timeout`",
+            f"1 second to {LONGEST_TIMEOUT // 86_400} days; {_time(timedelta(seconds=DEFAULT_TIMEOUT))} by default",
+        ),
+        ("the whole request", _bytes(guard.BODY_LIMIT)),
+        ("how long a `key` counts after the question has expired", _time(KEYS_KEPT)),
+    ],
+    "An approval": [
+        ("`arguments`, as JSON", _bytes(approvals.ARGUMENTS_LIMIT)),
+        ("a text among the arguments that people can edit", _CHARACTERS(arguments.LONGEST)),
+        ("arguments that people can edit, in one window", str(arguments.MOST_FIELDS)),
+        ("`arguments_schema`, as JSON", _bytes(schemas.SCHEMA_LIMIT)),
+        ("people who must approve", str(approvals.MOST_APPROVALS)),
+        ("a reason, where one is required", f"{approvals.LEAST_REASON} characters at least"),
+    ],
+    "An answer": [
+        ("a text", _CHARACTERS(answers.TEXT_LIMIT)),
+        ("a text that is typed into a window, not a thread", _CHARACTERS(forms.TYPED_LIMIT)),
+        ("fields of a form", str(forms.MOST_FIELDS)),
+        ("options of a field", str(forms.MOST_OPTIONS)),
+        ("an answer of a responder (`[responders]`)", _bytes(responders.MOST)),
+        ("a text that a receipt has whole; a longer one stands there as its digest", _bytes(receipts.INLINE)),
+        ("a receipt in an MCP result; a longer one is at its address", _bytes(RECEIPT_LIMIT)),
+    ],
+    "Waiting, listing, delivering": [
+        (
+            "open questions of a producer (`max_open`)",
+            f"{ProducerSettings.model_fields['max_open'].default} by default",
+        ),
+        ("one request that waits (`wait`)", f"{LONGEST_WAIT} seconds"),
+        ("requests that wait at once", f"{build._MOST_WAITING:,}"),
+        ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),
+        ("streams of pushed replies (`/aaep`) at once", str(MOST_READERS)),
+        ("an event of an AAEP stream", _bytes(sse.MAX_EVENT)),
+        ("how long a webhook or a callback is retried", _time(callbacks._PATIENCE)),
+    ],
+    "People and on call": [
+        ("an override", f"{_time(grammar.LONGEST_DUTY)} at most"),
+        ("current and planned overrides in one list", str(commands._MOST_OVERRIDES)),
+        ("**Snooze**", f"{_time(escalation._SNOOZE)}, at most half of the time left"),
+        (
+            "after downtime: how long no question expires while replies in its thread are unread",
+            f"{_time(unread.PATIENCE)} at most",
+        ),
+    ],
+    "Agents that ask agents": [
+        ("an entry in a ledger file", _CHARACTERS(router.BODY_LIMIT)),
+        ("the name of a role", _CHARACTERS(workflow.ROLE_LIMIT)),
+        ("an issue number of your own", f"1 to {hub.HIGHEST_ISSUE:,}"),
+    ],
+}
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "app-link": app_link,
+    "scopes": scopes,
+    "slack-events": slack_events,
+    "limits": limits,
+    "frameworks": frameworks,
     "settings": settings,
     "http-requests": http_requests,
     "http-question": lambda: _fields("NewQuestion"),
