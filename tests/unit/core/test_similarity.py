@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.similarity import THRESHOLD, read, says_again, similarity
+from core.monitor import THRESHOLD, saying_of, says_again, similarity
 
 SAME = [
     ("Which database should I use?", "Which database should I use?"),
@@ -111,7 +111,7 @@ _TEXTS = st.lists(_WORDS, max_size=8).map(" ".join)
 @settings(deadline=None)
 @given(_TEXTS, _TEXTS)
 def test_similarity_has_no_direction_and_knows_itself(a: str, b: str) -> None:
-    one, other = read(a), read(b)
+    one, other = saying_of(a), saying_of(b)
     assert similarity(one, other) == similarity(other, one)
     assert 0.0 <= similarity(one, other) <= 1.0
     assert similarity(one, one) == 1.0
