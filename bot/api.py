@@ -246,7 +246,7 @@ class Watcher(Protocol):
     def record_changed(self, record: Seen) -> None:
         """Notes that a clarification changed."""
 
-    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.hub` calls it
         """Notes that a responder began work on a clarification's round, or ended it."""
 
     async def run(self) -> None:

@@ -63,11 +63,11 @@ from bot.storage.tx import Tx
 from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock
-from core.dispatch import Dispatcher
 from core.errors import (
     LedgerUnwritable,
     LockTimeout,
 )
+from core.hub import Dispatcher
 from core.monitor import Monitor
 
 if TYPE_CHECKING:

@@ -203,7 +203,7 @@ class Watchers:
             with self._guarded(name):
                 each.record_changed(record)
 
-    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.hub` calls it
         for name, each in self._made.items():
             with self._guarded(name):
                 each.working(record, begun)

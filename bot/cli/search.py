@@ -17,7 +17,7 @@ from bot.settings.load import load_shell_settings
 from bot.views.lists import past_row
 from core.clock import iso
 from core.errors import BadInput
-from core.lists import PastDecision
+from core.summary import PastDecision
 
 _EVERYTHING = 10**9
 

@@ -36,14 +36,12 @@ from bot.views.lists import (
     unread,
 )
 from bot.views.numerals import in_words
-from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import NotFound
-from core.index import Index
+from core.index import Index, SessionFact, ready_queue, tree
 from core.ledger import Contents, Ledger
-from core.lists import PastDecision, is_held_by, is_late, order, page_of
-from core.summary import Seen, Summary
+from core.summary import PastDecision, Seen, Summary, is_held_by, is_late, order, page_of
 
 _BREATH = 1000  # records handled before other tasks get a turn
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}

@@ -28,9 +28,9 @@ from bot.storage.tx import Row, Tx, batches
 from core.bus import ABANDONED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
-from core.lists import DecidedBy
 from core.receipts import jti_of, number_of
 from core.records import Subject, signed_rounds
+from core.summary import DecidedBy
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]

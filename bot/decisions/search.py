@@ -25,7 +25,7 @@ from bot.storage import outside
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
 from core.clock import Clock
 from core.fairness import FairLimit
-from core.lists import DecidedBy, ListPage, PastDecision
+from core.summary import DecidedBy, ListPage, PastDecision
 
 PAGE = 8
 _DECISIONS = "select seq, at from decision_texts"

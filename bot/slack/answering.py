@@ -45,8 +45,8 @@ from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index
 from core.ledger import Ledger
-from core.lists import page_of, urgency
 from core.router import Router
+from core.summary import page_of, urgency
 from core.transitions import NotOpen
 
 _log = logging.getLogger("clarify.slack")

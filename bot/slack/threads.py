@@ -18,7 +18,7 @@ from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, Session
 from core.ledger import Ledger
-from core.lists import urgency
+from core.summary import urgency
 
 MOST_ASKED_ABOUT = 100
 

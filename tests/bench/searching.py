@@ -19,7 +19,7 @@ from bot.decisions.search import PAGE, Sees, deciders_of, find, words_of
 from bot.storage import beside, tables
 from bot.storage.opening import open_storage
 from bot.storage.tx import Tx
-from core.lists import DecidedBy
+from core.summary import DecidedBy
 from tests.bench.table import Row, median, ms, quantile
 from tests.kit.databases import Server
 

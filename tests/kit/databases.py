@@ -34,7 +34,7 @@ from bot.storage.postgres import PostgresTx, prepared
 from bot.storage.sqlite import SQLite, migrate, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.ledgerformat import as_item, as_raw
+from core.ledgerfiles import as_item, as_raw
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 

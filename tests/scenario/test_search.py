@@ -17,7 +17,7 @@ from bot.decisions.query import Search
 from bot.decisions.search import Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
 from bot.storage import outside
-from core.lists import DecidedBy
+from core.summary import DecidedBy
 from tests.kit.lives import beside
 from tests.kit.world import World
 from tests.scenario.test_approvals import ask, asking, look, press

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.agents import (
+from core.clarification import Clarification
+from core.index import (
     AgentNode,
     BlockedOn,
     SessionFact,
@@ -17,7 +18,6 @@ from core.agents import (
     ready_queue,
     tree,
 )
-from core.clarification import Clarification
 from tests.kit.builders import NOW, changed, record
 
 MINUTE = timedelta(minutes=1)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
-from core.ledgerfiles import LedgerFiles
-from core.ledgerformat import encode
+from core.ledgerfiles import LedgerFiles, encode
 from core.records import Raw, dump, forgotten
 from tests.kit.builders import FOREIGN, closed, record
 

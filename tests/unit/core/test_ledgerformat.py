@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.ledgerformat import blanked, decode, read_item, why_invalid
+from core.ledgerfiles import blanked, decode, read_item, why_invalid
 from core.records import dump, is_forgotten, parse
 from tests.kit.builders import FOREIGN
 
