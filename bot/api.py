@@ -35,7 +35,7 @@ from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.people.access import Person
-from bot.retention.local import Erased, LocalFiles
+from bot.retention.forget import Erased, LocalFiles
 from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
@@ -54,7 +54,7 @@ from bot.settings.model import (
 from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.show.posting import signature
 from bot.storage.changes import Position, RecordChange, following
-from bot.storage.outside import reading
+from bot.storage.opening import reading
 from bot.storage.store import Acting, Store, until_stored
 from bot.storage.tx import Tx
 from bot.views.blockkit import Context, Draft, Header, Section, Words, code, fixed, plain_words

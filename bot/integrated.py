@@ -23,7 +23,7 @@ from bot.intake.earlier import TakingIn
 from bot.intake.entries import Entries
 from bot.intake.telling import Teller
 from bot.mailing import Follower, Host, Mailer
-from bot.retention.local import LocalFiles
+from bot.retention.forget import LocalFiles
 from bot.settings.model import Configuration, Settings
 from core.clock import Clock
 from core.errors import ClarifyError

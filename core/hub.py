@@ -60,10 +60,15 @@ from core.summary import Seen, Summary, summary_of
 from core.transitions import Closed, MaxRoundsExceeded, NotOpen, Superseded
 from core.workflow import ROLE_LIMIT, Scopes, is_role, role_name
 
+_log = logging.getLogger("clarify.responders")
 CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9
 _LOOK_EVERY = 1.0  # seconds, if no notice of a write arrives
+RETRY_AFTER = 30.0  # seconds
+_ATTEMPTS = 2
+_PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds between tries at a locked ledger
+_Working = Callable[[Summary, bool], None]
 
 
 def check_issue(issue: int) -> None:
@@ -331,13 +336,6 @@ def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the p
     if round < record.round:
         raise Superseded(record)
     return False
-
-
-_log = logging.getLogger("clarify.responders")
-RETRY_AFTER = 30.0  # seconds
-_ATTEMPTS = 2
-_PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds between tries at a locked ledger
-_Working = Callable[[Summary, bool], None]
 
 
 @dataclass(frozen=True, slots=True)

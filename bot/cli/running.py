@@ -104,7 +104,7 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
+        from bot.storage.opening import kept_at  # noqa: PLC0415 - most commands need no database
 
         return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 

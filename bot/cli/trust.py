@@ -28,7 +28,7 @@ from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
-from bot.storage.outside import changed, reading
+from bot.storage.opening import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table

@@ -1,4 +1,5 @@
-"""Forgets a session or a clarification: in the records, the rest of the storage, and Slack.
+"""Forgets a session or a clarification: in the records, the rest of the storage, Slack, and the files that an integration keeps
+beside the database.
 
 Works beside a running bot, in transactions short enough for it to write in between: some clarifications each, with all that
 hangs on them; then the messages that only mention them, or belong to the session alone; at last the session. If it is killed,
@@ -12,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,8 +24,8 @@ from bot.decisions import log
 from bot.oncall import incidents, pages
 from bot.oncall.pages import Outside
 from bot.show import erasing, memory, messages, replies
-from bot.storage import ledger, outside
-from bot.storage.outside import Kept
+from bot.storage import ledger, opening
+from bot.storage.opening import Kept
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification
@@ -36,6 +38,34 @@ Pair = tuple[str, str]
 # In one transaction, for which a bot on SQLite waits: about 15 ms.
 _CLARIFICATIONS = 20
 _ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What came of erasing. `left`: files that may still hold something, and may not later; `stays`: files that will not be
+    touched; `deleted`: how many were deleted whole.
+    """
+
+    left: Sequence[str] = ()
+    stays: Sequence[str] = ()
+    deleted: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFiles:
+    """What a command does with the files of an integration.
+
+    Args:
+        first: returns one of them, or None if there are none.
+        move_aside: moves all into a new folder of a name beside them; returns that, or None if there were none.
+        forgotten: returns, for `erase`, what they may hold of the clarifications with some ids that are forgotten by now.
+        erase: removes that from them as far as possible now. `writes`: no bot runs that does it.
+    """
+
+    first: Callable[[], Path | None]
+    move_aside: Callable[[str], Path | None]
+    forgotten: Callable[[Tx, Sequence[str]], Any]
+    erase: Callable[..., Erased]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +187,7 @@ def _in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
         StorageMoved: the database moved to another one.
     """
     began = time.monotonic()
-    result = kept.change(partial(outside.here, kept.name, work))
+    result = kept.change(partial(opening.here, kept.name, work))
     time.sleep(time.monotonic() - began)
     return result
 

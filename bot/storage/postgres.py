@@ -30,7 +30,6 @@ from psycopg import sql
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
 from bot.storage import lease, schema
-from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
     ConnectionThread,
     ListeningConnection,
@@ -41,7 +40,7 @@ from bot.storage.connection import (
     options,
     words,
 )
-from bot.storage.lease import Lease, Newest, Terms
+from bot.storage.lease import Lease, Newest, Sample, ServerClock, Terms
 from bot.storage.store import Store, require_here
 from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock

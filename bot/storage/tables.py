@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names of tables and columns are ours alone
-"""Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
+"""Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `InSqlite` does SQLite's.
 Blocking.
 
 A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns: the tables of an integration have
@@ -22,8 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
-from bot.storage import beside
-from bot.storage.beside import Columns, TableDigest
+from bot.storage import sqlite
 from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
 from bot.storage.postgres import (
@@ -34,7 +33,7 @@ from bot.storage.postgres import (
     version_of,
 )
 from bot.storage.schema import require_current, tables, uninstalled, versions
-from bot.storage.sqlite import migrate
+from bot.storage.sqlite import Columns, TableDigest, migrate
 from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -96,7 +95,7 @@ class TableCopy:
             with closing(sqlite3.connect(path, isolation_level=None)) as file:
                 migrate(file, path, versions(self.tx))
                 file.execute("begin")
-                for table, columns in beside.columns(file).items():
+                for table, columns in sqlite.columns(file).items():
                     file.execute(f"delete from {table}")
                     marks = ", ".join("?" * len(columns))
                     file.executemany(
@@ -119,7 +118,7 @@ class TableCopy:
         """
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
-                for table, columns in beside.columns(file).items():
+                for table, columns in sqlite.columns(file).items():
                     names = ", ".join(columns)
                     self._db.execute(f"delete from {table}".encode())
                     with self._db.cursor().copy(f"copy {table} ({names}) from stdin".encode()) as copy:
@@ -165,7 +164,7 @@ class TableCopy:
 
 @dataclass(frozen=True, slots=True)
 class InPostgres:
-    """`bot.storage.outside.Kept` in PostgreSQL. A copy is one snapshot; putting one in its place is one transaction."""
+    """`bot.storage.opening.Kept` in PostgreSQL. A copy is one snapshot; putting one in its place is one transaction."""
 
     url: str
 
@@ -219,7 +218,7 @@ class InPostgres:
         schema = None if aside is None else aside.replace("-", "_").lower()
         with TemporaryDirectory() as drafts:
             file = Path(drafts) / "clarify.db"
-            with beside.putting_back(copied, file) as tx:
+            with sqlite.putting_back(copied, file) as tx:
                 prepare(tx)
             with new_tables(self.url, schema, drop=drop) as (new, is_aside):
                 new.from_file(file)

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.clock import Sample, ServerClock
-from bot.storage.lease import Lease, Terms, _LeaseAnswer
+from bot.storage.lease import Lease, Sample, ServerClock, Terms, _LeaseAnswer
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
