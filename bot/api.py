@@ -36,7 +36,7 @@ from bot.oncall.outside import OutsidePager, PagerText
 from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.people.access import Person
 from bot.retention.forget import Erased, LocalFiles
-from bot.settings.environment import read_environment, signing_key
+from bot.settings.load import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
     Configuration,

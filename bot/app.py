@@ -29,8 +29,7 @@ from bot.ask.questions import has_callbacks
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.log import DecisionLog
-from bot.decisions.proof import prove
+from bot.decisions.log import DecisionLog, prove
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish

@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from bot.checks import CheckResult, right, wrong
 from bot.errors import ConfigurationError
 from bot.http import NETWORK, NOT_SENT, HttpClient, json_body, words
-from bot.settings.environment import read_environment
+from bot.settings.load import read_environment
 from bot.settings.model import ResponderSettings, Settings
 from core.errors import AgentError
 from core.hub import Inquiry, Responder

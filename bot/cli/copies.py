@@ -19,8 +19,7 @@ from bot.retention.backup import backup as back_up
 from bot.retention.backup import move as move_to
 from bot.retention.backup import restore as put_back
 from bot.retention.forget import Erased, Found, Traces
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.settings.model import ShellSettings
 from bot.storage.opening import Kept, kept_at
 from bot.storage.sqlite import InSqlite

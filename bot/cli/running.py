@@ -21,8 +21,7 @@ from bot.cli.output import Output
 from bot.cli.records import refusal
 from bot.errors import ClarifyBotError, ConfigurationError, driver_required
 from bot.logs import configure_logging
-from bot.settings.environment import os_identity, read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, os_identity, read_environment
 from bot.settings.model import ShellSettings
 from core.clarification import HUMAN, Clarification, Decider, agent_key
 from core.clock import Clock

@@ -18,7 +18,7 @@ from bot.errors import SlackError, SlackRefusedError
 from bot.people.access import MEMBERS
 from bot.people.answerers import check_answerers, count_answerers
 from bot.people.directory import Installation, People, Profile
-from bot.settings.environment import SLACK_API_URL
+from bot.settings.load import SLACK_API_URL
 from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask

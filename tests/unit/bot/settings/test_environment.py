@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bot.settings.environment import os_identity
+from bot.settings.load import os_identity
 from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
 
 
