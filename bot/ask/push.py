@@ -17,11 +17,9 @@ from typing import Any
 
 import structlog
 
-from bot.ask.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
-from bot.ask.dialects import AAEP_VERSION
+from bot.ask.client import AAEP_VERSION, Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
 from bot.ask.inbox import Arrived
-from bot.ask.receiver import Arrival, Receiver
-from bot.ask.sse import Frame, Oversize
+from bot.ask.receiver import Arrival, Frame, Oversize, Receiver
 from bot.errors import ClarifyBotError, StorageError
 from bot.http import json_body
 from bot.storage.store import Store, Sweep

@@ -28,8 +28,19 @@ from mcp_types import INTERNAL_ERROR, CallToolResult
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.ask.questions import KEYS_KEPT, LARGE, Forgotten, Questions
-from bot.ask.tasks import Task, UnknownTask, add_tasks, created, declares
-from bot.ask.tools import error_result, make_server, read_arguments, say, state_result, wait_in
+from bot.ask.tools import (
+    Task,
+    UnknownTask,
+    add_tasks,
+    created,
+    declares,
+    error_result,
+    make_server,
+    read_arguments,
+    say,
+    state_result,
+    wait_in,
+)
 from bot.errors import ClarifyBotError
 from bot.telemetry import Telemetry
 from bot.web.guard import BODY_LIMIT, answer_to

@@ -13,13 +13,14 @@ from bot.ask.client import (
     Accepted,
     Refused,
     ReplyOutcome,
+    Spoken,
     TryAgain,
     classify,
+    minimal,
     network_failure,
     send_reply,
     subscription_gone,
 )
-from bot.ask.dialects import Spoken, minimal
 from bot.errors import NotLeading
 from bot.http import HttpAnswer, HttpClient, MalformedRequest
 from tests.unit.bot.ask.parties import NOW, RawServer, Writer, reply

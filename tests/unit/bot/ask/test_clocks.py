@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.ask.clocks import Burst, ClockOffset
+from bot.ask.receiver import Burst, ClockOffset
 from tests.unit.bot.ask.parties import NOW
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from bot.ask.dialects import (
+from bot.ask.client import (
     NoHandshake,
     NotConnected,
     Subscription,

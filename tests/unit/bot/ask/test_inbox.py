@@ -22,8 +22,7 @@ from bot.ask.inbox import (
     reserve_above,
     take,
 )
-from bot.ask.receiver import Arrival, Gaps, Receiver, StreamTrouble
-from bot.ask.sse import Frame, Oversize
+from bot.ask.receiver import Arrival, Frame, Gaps, Oversize, Receiver, StreamTrouble
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import LockedError
 from bot.storage.opening import open_storage

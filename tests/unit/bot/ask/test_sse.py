@@ -8,7 +8,7 @@ from httpx_sse import EventSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.ask.sse import (
+from bot.ask.receiver import (
     MAX_EVENT,
     MAX_FRAME,
     Frame,
@@ -93,7 +93,7 @@ def test_stream_loses_no_question_whatever_surrounds_it(kinds: list[str], end: b
     body = b"".join(parts).replace(b"\n", end)
     reader = FrameReader()
     with pytest.MonkeyPatch.context() as small:  # Hypothesis wants no fixture for each example
-        small.setattr("bot.ask.sse.MAX_FRAME", 1000)
+        small.setattr("bot.ask.receiver.MAX_FRAME", 1000)
         found = [one for i in range(0, len(body), size) for one in reader.feed(body[i : i + size])]
     expected = [f"evt_{n:016x}" for n, kind in enumerate(kinds) if kind == "question"]
     questions = [text for text in data(found) if text.startswith('{"@context')]
