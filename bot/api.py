@@ -32,8 +32,8 @@ from bot.intake.earlier import NOT_EMPTY, Earlier
 from bot.intake.entries import NOT_NOW, Counted
 from bot.intake.telling import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
+from bot.oncall.feeds import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.oncall.outside import OutsidePager, PagerText
-from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.people.access import Person
 from bot.retention.forget import Erased, LocalFiles
 from bot.settings.load import read_environment, signing_key

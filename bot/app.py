@@ -50,9 +50,9 @@ from bot.show.build import DeliveryParts, resume_when_back
 from bot.show.build import build as build_shown
 from bot.show.messages import put
 from bot.signing import Signing
-from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
-from bot.slack.unread import PATIENCE, Unread
+from bot.slack.conversation import CatchUp
+from bot.slack.threads import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.startup import Startup
 from bot.storage.ledger import DatabaseLedger

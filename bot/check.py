@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bot.ask.client import check_producers
-from bot.ask.redaction import check_redactions
+from bot.ask.client import check_producers, check_redactions
 from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.integrated import check_integrations

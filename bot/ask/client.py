@@ -1,5 +1,5 @@
 """How the bot speaks with producers that it connects to, in each dialect: it subscribes, sends replies, and checks (for `clarify
-check`) whether they are reachable with their tokens.
+check`) whether they are reachable with their tokens, and their `redact` patterns fast.
 
 Sources: AAEP specification chapters 5 (handshake) and 6 (replies), and appendix B.1 (HTTP binding); the reference producers,
 which have no handshake (`minimal`).
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 
 from yarl import URL
 
+from bot.ask.redaction import BUDGET, what_slows
 from bot.checks import CheckResult, clock, right, wrong
 from bot.http import (
     ANSWER_TIMEOUT,
@@ -411,6 +412,19 @@ def _reason(answer: HttpAnswer, said: str) -> str:
     texts = [clean(text) for key in ("error", "message") if isinstance(text := body.get(key), str)]
     reason = ": ".join(text for text in texts if text)
     return clean(f"{reason} ({said})", 300) if reason else f"no reason given ({said})"
+
+
+def check_redactions(settings: Settings) -> Iterator[CheckResult]:
+    """Tries each `redact` pattern against texts made to slow it down, as agents may send such texts."""
+    for index, producer in enumerate(settings.producers):
+        slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
+        for number, text in slow.items():
+            if text is not None:
+                told = f"takes more than {BUDGET:.0f} s on a long text like {text + '…'!r}: such questions are refused"
+                fix = "bound its repetitions ({1,64} in place of +), and let no two in a row match the same characters"
+                yield wrong(f"producers[{index}].redact[{number}]", told, fix)
+        if slow and not any(slow.values()):
+            yield right(f"producers[{index}].redact", "no text was found that slows its patterns down")
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:

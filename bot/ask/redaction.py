@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import regex
 
-from bot.checks import CheckResult, right, wrong
-from bot.settings.model import Settings
 from core.questions import REDACTED
 
 BUDGET = 1.0  # seconds of computing for one question
@@ -118,16 +116,3 @@ def what_slows(pattern: str) -> str | None:
             except TimeoutError:
                 return f"{literal}{body}"[:_SHOWN]
     return None
-
-
-def check_redactions(settings: Settings) -> Iterator[CheckResult]:
-    """Tries each `redact` pattern against texts made to slow it down, as agents may send such texts."""
-    for index, producer in enumerate(settings.producers):
-        slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
-        for number, text in slow.items():
-            if text is not None:
-                told = f"takes more than {BUDGET:.0f} s on a long text like {text + '…'!r}: such questions are refused"
-                fix = "bound its repetitions ({1,64} in place of +), and let no two in a row match the same characters"
-                yield wrong(f"producers[{index}].redact[{number}]", told, fix)
-        if slow and not any(slow.values()):
-            yield right(f"producers[{index}].redact", "no text was found that slows its patterns down")

@@ -18,10 +18,9 @@ import structlog
 
 from bot import integrations
 from bot.errors import SlackError, SlackRefusedError
-from bot.oncall.feeds import Copies, why_nobody
+from bot.oncall.feeds import Copies, Timetable, why_nobody
 from bot.oncall.incidents import Incident, moment
 from bot.oncall.pages import Destination
-from bot.oncall.source import Timetable
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import (

@@ -27,8 +27,7 @@ from bot.show.messages import Messages
 from bot.slack import mrkdwn
 from bot.slack.payloads import Click, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
-from bot.slack.threads import MOST_ASKED_ABOUT
-from bot.slack.unread import Unread
+from bot.slack.threads import MOST_ASKED_ABOUT, Unread
 from bot.slackapi import Gateway, Place
 from bot.views import phrases
 from bot.views.codec import ListPress, Press

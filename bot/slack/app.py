@@ -36,9 +36,9 @@ from bot.errors import (
     StorageUnavailable,
 )
 from bot.oncall.outside import REMOVED
-from bot.people.answerers import require_answerers
+from bot.people.access import require_answerers
 from bot.settings.model import Settings
-from bot.slack.backfill import Backfill
+from bot.slack.conversation import Backfill
 from bot.slack.listeners import Handlers
 from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged

@@ -15,8 +15,8 @@ from bot.intake.build import IntakeParts
 from bot.integrated import Integrated
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
-from bot.oncall.escalations import Escalations
-from bot.people import answerers
+from bot.oncall.pager import Escalations
+from bot.people import access
 from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
 from bot.signing import Signing
@@ -82,7 +82,7 @@ def build(
         Check("slack app", lambda: app.other_bots),
         Check("slack connection", lambda: _SPARE if app.is_spare else None),
         Check("channels", intake.channels.trouble),
-        Check("answerers", lambda: answerers.troubles(settings, base.people)),
+        Check("answerers", lambda: access.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
         Check("changes", feed.trouble),

@@ -9,7 +9,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.people.answerers import check_answerers, count_answerers, require_answerers
+from bot.people.access import check_answerers, count_answerers, require_answerers
 from bot.people.directory import Installation, People, Profile
 from bot.settings.model import PersonalRoute, Settings
 from tests.unit.bot.slack.kit import settings

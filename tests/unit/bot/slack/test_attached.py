@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.slack.attached import attached_to
+from bot.slack.mrkdwn import attached_to
 
 
 def rich(*elements: dict[str, Any]) -> dict[str, Any]:
