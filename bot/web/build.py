@@ -21,8 +21,8 @@ from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
 from bot.signing import Signing
 from bot.slack.build import SlackParts
-from bot.web import clarifications, health, mcp, push, questions, receipts, slack
-from bot.web.callers import Callers
+from bot.web import clarifications, health, mcp, push, questions
+from bot.web.guard import Callers
 from bot.web.server import build_app
 from core.hub import Hub
 
@@ -94,7 +94,7 @@ def build(
     waiting = questions.Waiting(intake.questions, board.permalinks.links, most_waiting)
     routers = [  # in the order of /openapi.json
         questions.question_routes(questions=intake.questions, callers=askers, waiting=waiting),
-        receipts.receipt_routes(
+        questions.receipt_routes(
             questions=intake.questions,
             callers=askers,
             jwks=partial(signing.published, store) if signing else _no_keys,
@@ -119,7 +119,7 @@ def build(
         health.metrics_routes(sources, callers),
     ]
     if app.request_url is not None:
-        routers.append(slack.slack_routes(app.request_url))
+        routers.append(push.slack_routes(app.request_url))
     return build_app(routers, callers, base.telemetry.requested)
 
 

@@ -17,8 +17,7 @@ from starlette.requests import Request
 
 from bot.ask.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
-from bot.web.callers import BEARER, Callers
-from bot.web.guard import hung_up, problem, stopping_of
+from bot.web.guard import BEARER, Callers, hung_up, problem, stopping_of
 from core.clarification import (
     DONE,
     HUMAN,

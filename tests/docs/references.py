@@ -36,8 +36,8 @@ from bot.integrated import commands_of
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, SettingsTable
 from bot.telemetry import Telemetry
-from bot.web import callers, guard, health
-from bot.web.callers import Callers
+from bot.web import guard, health
+from bot.web.guard import Callers
 from bot.web.questions import question_routes
 from bot.web.server import build_app
 from core import errors
@@ -367,7 +367,7 @@ def _schema(schema: Mapping[str, Any]) -> str:
 def http_errors() -> str:
     """Codes, statuses and why: of exceptions, and of what the routes refuse themselves."""
     rows: dict[tuple[str, int], str] = {}
-    for module in (callers, guard):
+    for module in (guard, guard):
         for node in ast.walk(ast.parse(Path(inspect.getfile(module)).read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"problem", "_body"}:
                 status, code, *words = (getattr(each, "value", None) for each in node.args)

@@ -7,7 +7,7 @@ from fastapi import HTTPException
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from bot.web.callers import Callers, is_loopback_host
+from bot.web.guard import Callers, is_loopback_host
 
 TOKENS: Mapping[str, SecretStr | None] = {
     "planner": SecretStr("planner-token"),

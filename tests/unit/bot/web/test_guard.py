@@ -16,8 +16,7 @@ from starlette.types import Message
 
 from bot.checks import Check
 from bot.errors import ClarifyBotError, StorageUnavailable
-from bot.web.callers import Callers
-from bot.web.guard import BODY_LIMIT, TooLarge, limited, problem
+from bot.web.guard import BODY_LIMIT, Callers, TooLarge, limited, problem
 from bot.web.health import health_routes
 from bot.web.server import build_app
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
