@@ -23,8 +23,7 @@ from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
 from bot.storage import opening
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
-from core.clock import Clock
-from core.fairness import FairLimit
+from core.clock import Clock, FairLimit
 from core.summary import DecidedBy, ListPage, PastDecision
 
 PAGE = 8

@@ -23,8 +23,8 @@ from bot.checks import LISTED, CheckResult, right, warning, wrong
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.http import NETWORK, clean, words
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
+from bot.settings.load import dotted, located
 from bot.settings.model import OnCallSettings, Settings, name_key
-from bot.settings.problems import dotted, located
 from bot.show.delivery import word
 from bot.show.messages import Fresh, put
 from bot.slackapi import Place as Destination

@@ -35,6 +35,7 @@ from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.escalation import (
     EscalationStep,
+    Hours,
     Override,
     Policy,
     Wanted,
@@ -44,7 +45,6 @@ from core.escalation import (
     turn_until,
     wanted,
 )
-from core.hours import Hours
 from core.summary import Seen
 
 _log = structlog.get_logger("clarify.oncall")

@@ -44,8 +44,8 @@ from bot.people.directory import (
     outsider,
 )
 from bot.routing import Audience, audience_of
+from bot.settings.load import Place, dotted
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
-from bot.settings.problems import Place, dotted
 from core.clarification import Approval, Clarification, Decider, Standing
 from core.summary import Seen
 from core.transitions import ApprovedMeanwhile

@@ -30,9 +30,8 @@ from core.clarification import (
     answer_of,
     parse_id,
 )
-from core.clock import first_of
+from core.clock import SharedPlaces, first_of
 from core.errors import NotFound, ScopeViolation
-from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.ledger import Ledger
 from core.questions import WholeNumber

@@ -22,8 +22,7 @@ from bot.ask.questions import LARGE, MOST_LISTED, Questions
 from bot.web.guard import BEARER, Callers, ErrorBody, hung_up, problem, stopping_of
 from clarify import RepeatedName, named_once
 from core.clarification import ID, Clarification, DirectKind, one_line
-from core.clock import beside
-from core.fairness import SharedPlaces
+from core.clock import SharedPlaces, beside
 from core.questions import BadField, NewQuestion, Status, asked_and_receipt, asked_in, state_of
 from core.transitions import AlreadyAnswered
 from core.workflow import Speaker

@@ -47,9 +47,8 @@ from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
 from core.clarification import ID, Clarification, one_line, parse_id
-from core.clock import iso
+from core.clock import FairLimit, iso
 from core.errors import ClarifyError, NotFound, Tampered
-from core.fairness import FairLimit
 from core.questions import BadField, NewQuestion
 from core.transitions import AlreadyAnswered
 from core.workflow import Speaker

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 from math import inf
 
-from core.fairness import FairLimit, SharedPlaces
+from core.clock import FairLimit, SharedPlaces
 
 
 async def _steps(limit: FairLimit, party: str, count: int, seen: list[str]) -> None:
