@@ -302,7 +302,7 @@ class Bot:
             clock=clock,
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
-            forget_decisions=self.log.forget if self.log is not None else None,
+            forget_decisions=self.log.delete_old if self.log is not None else None,
         )
         # The life of this process.
         self._followers = (

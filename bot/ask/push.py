@@ -141,7 +141,7 @@ class Push:
 
     # What it sends to us
 
-    async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
+    async def receive(self, body: bytes) -> Stored | Mapping[str, Any] | None:
         """Stores an event, or returns the answer to a handshake message.
 
         Raises:
@@ -154,7 +154,7 @@ class Push:
         if message is not None:
             return await self._handshake(message)
         try:
-            event, arrived = await self.receiver.take_one(
+            event, arrived = await self.receiver.store_one(
                 Frame(text, None, len(body), 0, replaced), check_event
             )
         except NotAnEvent as error:
@@ -177,7 +177,7 @@ class Push:
             StorageError: the page could not be stored.
         """
         self.last_heard = self.clock.now()
-        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, live=False))
+        await self.receiver.handle(Arrival(Oversize(head, 0), self.last_heard, live=False))
 
     async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if message["type"] == "subscription.request":

@@ -345,14 +345,14 @@ class Receiver:
         known = {"last_error": None, "last_heard": None, "backlog": 0} | of
         return known | {"offset_seconds": self.offset.offset.total_seconds(), **asdict(self.counters)}
 
-    async def take(self, *arrivals: Arrival) -> None:
+    async def handle(self, *arrivals: Arrival) -> None:
         """Returns once each arrival is stored, paged about, or dropped as never shown."""
         read = [await self._read(arrival) for arrival in arrivals]
         events = [self._incoming(event, arrival) for event, arrival in filter(None, read)]
         if events:
             await self._store(events)
 
-    async def take_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
+    async def store_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
         """Stores one event of a producer that waits for our response. Errors go to it and page no one.
 
         Raises:

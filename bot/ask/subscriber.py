@@ -183,7 +183,7 @@ class Subscriber:
             arrivals = [await self._arrived.get()]
             while len(arrivals) < _AT_ONCE and not self._arrived.empty():
                 arrivals.append(self._arrived.get_nowait())
-            await self.receiver.take(*arrivals)
+            await self.receiver.handle(*arrivals)
             self._count(-len(arrivals), -sum(each.size for each in arrivals))
             for _ in arrivals:
                 self._arrived.task_done()

@@ -105,9 +105,9 @@ class Commands:
             draft, _ = await self._drafted(self.past.show(command, person, page), "of that id")
         return self.renderer.view(search_modal(draft))
 
-    async def take(self, clarification_id: str, person: Person) -> Told:
+    async def claim(self, clarification_id: str, person: Person) -> Told:
         """Claim a clarification for a person who clicked Take in a list."""
-        return await self._answered(self.changes.take(clarification_id, person), clarification_id)
+        return await self._answered(self.changes.claim(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
         match command:
@@ -186,7 +186,7 @@ class ChangeCommands:
             return choice_of(f"{open_now} Nothing was changed. Pick one by its ID", waiting, f"#{issue}")
         return said(f"No question is open for issue {issue}. “/clarify #{issue}” lists its earlier ones.")
 
-    async def take(self, clarification_id: str, person: Person) -> Draft:
+    async def claim(self, clarification_id: str, person: Person) -> Draft:
         """Claim it for the person."""
         record = await self.hub.ledger.find(clarification_id)
         if (refusal := await self.access.refusal(person, record)) is not None:

@@ -86,7 +86,7 @@ class DecisionLog:
             await self.clock.sleep(_RETRY)
         self._grew.set()  # it may have
 
-    async def forget(self) -> None:
+    async def delete_old(self) -> None:
         """Deletes what was decided longer than `keep` ago, except digests. A failure is logged; call it again tomorrow."""
         if self.keep is None or self.signing.kid is None:
             return

@@ -275,7 +275,7 @@ class PageActions:
         take = self.router.take_over if len(held) == 1 else self.router.take
         taken, failed = await self._in_records(held, take, holder)
         await self.incidents.follow([(each.id, Taken(now, person.user)) for each in taken])
-        mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
+        mine = await self.incidents.claim([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
         if rest and not (taken_here or taken or failed):
             return Tell(await self._closed_words(rest, person.user))

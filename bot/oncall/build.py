@@ -165,7 +165,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             escalations=escalations,
             delivery=delivery,
             send_outside=outside.send,
-            words=board.page_view.words,
+            words=board.page_view.outside_text,
             clock=clock,
             on_sent=on_change,
         ),

@@ -462,7 +462,7 @@ class Interactions:
         if press.verb == "page" and click.surface == "modal":
             return OpenModal(await self.commands.window(press.arg, click.person, press.number))
         if press.verb == "take":
-            return await self.commands.take(press.arg, click.person)
+            return await self.commands.claim(press.arg, click.person)
         if self.commands.is_change(press.arg):  # not a list, and it would be acknowledged before it is done
             return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)

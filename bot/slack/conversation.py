@@ -77,7 +77,7 @@ class Conversation:
         self._left: set[str] = set()
         self._unkept: set[str] = set()  # messages that we could not store, whose authors we told
 
-    async def take(self, message: MessageEvent) -> bool:
+    async def receive(self, message: MessageEvent) -> bool:
         """Store a message and have it handled in the background; returns False for a duplicate.
 
         Raises:
@@ -214,7 +214,7 @@ class Conversation:
         """Handle a message; retries for a while if the storage fails, then raises."""
         for delay in (*_AGAIN_AFTER, None):
             try:
-                return await self.typed.take(message)
+                return await self.typed.handle(message)
             except StorageUnavailable as error:
                 if delay is None:
                     raise
@@ -447,7 +447,7 @@ class Backfill:
         """Have messages handled; returns how many were new."""
         found = [message for each in messages if (message := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
-        taken = [await self.conversation.take(message) for message in found]
+        taken = [await self.conversation.receive(message) for message in found]
         await self.conversation.idle(message.thread for message in found)
         channel.newest = max([channel.newest, *(str(each["ts"]) for each in messages)], key=float)
         return sum(taken)

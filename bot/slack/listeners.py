@@ -261,18 +261,18 @@ class Handlers:
         """Take what a person wrote, changed or deleted in a thread or to the bot."""
         if (sent := message_event(event, self.people.bot_user)) is not None:
             self.interactions.seen(sent.channel)
-            await self.conversation.take(sent)
+            await self.conversation.receive(sent)
         elif (place := deleted_message(event)) is not None:
             await self.answering.show_again(*place)
 
     async def _forget(self, fact: Fact, name: object) -> None:
-        self.people.forget(fact, str(name))
+        self.people.drop(fact, str(name))
         await self.tell_others("people", f"{fact} {name}")
 
     async def _lost_or_back(self, event: Mapping[str, Any]) -> None:
         """Have a channel looked at where the bot can no longer post, or can again."""
         channel = str(event.get("channel"))
-        self.people.forget("channel", channel)
+        self.people.drop("channel", channel)
         self.look_at(channel)
         await self.tell_others("channel", channel)
 

@@ -96,7 +96,7 @@ class _Now(SignatureClock):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RequestUrl:
-    """Answers Slack's requests: `take` works at any time, and calls the handler between `start` and `stop`.
+    """Answers Slack's requests: `respond` works at any time, and calls the handler between `start` and `stop`.
 
     Calls `on_gap` when Slack may have dropped events. `since`: when `connected` last changed.
     """
@@ -141,8 +141,8 @@ class RequestUrl:
         self._stopped.set()
         await self._handling.drain(self.drain)
 
-    async def take(self, headers: Mapping[str, str], body: bytes) -> Json | None:
-        """Take a POST with these headers (names in lower case) and this unchanged body; returns the JSON to respond with.
+    async def respond(self, headers: Mapping[str, str], body: bytes) -> Json | None:
+        """Handles a POST with these headers (names in lower case) and this unchanged body; returns the JSON to respond with.
 
         Raises:
             NotTaken: says why.

@@ -93,8 +93,8 @@ class TypedMessages:
     unread: Unread
     clock: Clock
 
-    async def take(self, message: MessageEvent) -> TypedResponse:
-        """Handle a message; idempotent.
+    async def handle(self, message: MessageEvent) -> TypedResponse:
+        """Handles a message; idempotent.
 
         Raises:
             StorageUnavailable: nothing was recorded.

@@ -33,7 +33,7 @@ import psycopg
 import structlog
 
 from bot.errors import NotLeading
-from bot.storage.connection import ConnectionThread, PostgresConnection, words
+from bot.storage.connection import ConnectionThread, PostgresConnection, reason_of
 from bot.storage.store import require_here
 from bot.storage.tx import Row
 from core.clock import Clock
@@ -140,7 +140,7 @@ select (select epoch from mine) as epoch, extract(epoch from clock_timestamp()):
 
 @dataclass(eq=False)
 class Lease:
-    """One bot's side of the election. Call `take` once; it is then renewed until `hand_over`, or until another bot
+    """One bot's side of the election. Call `acquire` once; it is then renewed until `hand_over`, or until another bot
     leads (`lost`).
 
     Asking and renewing also tells the others that this bot is alive, and reads the server's clock and the newest change:
@@ -168,7 +168,7 @@ class Lease:
             return 0.0
         return self._since + self.terms.lasts - self.terms.margin - self.clock.steady()
 
-    async def take(self, *, wait: bool = True) -> None:
+    async def acquire(self, *, wait: bool = True) -> None:
         """Returns once this bot leads or, without `wait`, once another bot is known to lead.
 
         Raises:
@@ -177,7 +177,7 @@ class Lease:
         waits = False
         while True:
             try:
-                answer = self._note(await self.session.run(self._try_take))
+                answer = self._note(await self.session.run(self._try_acquire))
                 require_here("The database", answer.installation)
                 if answer.epoch is not None:
                     break
@@ -187,7 +187,7 @@ class Lease:
                     _log.info("another replica leads; standing by")
                 waits = True
             except psycopg.Error as error:
-                _log.warning("cannot tell whether another replica leads", reason=words(error))
+                _log.warning("cannot tell whether another replica leads", reason=reason_of(error))
             await self.clock.sleep(self.terms.ask)
         self.epoch, self._since = answer.epoch, answer.time.sent
         _log.info("leading", epoch=answer.epoch)
@@ -225,7 +225,7 @@ class Lease:
             try:
                 answer = self._note(await self.session.run(partial(self._try_renew, epoch)))
             except psycopg.Error as error:
-                _log.warning("cannot renew the lease", reason=words(error))
+                _log.warning("cannot renew the lease", reason=reason_of(error))
                 if self.left <= 0 and not self._expiry_logged:
                     self._expiry_logged = True
                     _log.error("lease expired; pausing work as the leader until it is renewed")
@@ -248,7 +248,7 @@ class Lease:
         self.newest = answer.newest
         return answer
 
-    def _try_take(self, db: PostgresConnection) -> _LeaseAnswer:
+    def _try_acquire(self, db: PostgresConnection) -> _LeaseAnswer:
         """Tries to take the lease. Without an epoch, another bot leads, or is in a transaction that it began as the
         leader.
         """

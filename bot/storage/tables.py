@@ -23,7 +23,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import sqlite
-from bot.storage.connection import PostgresConnection, connect, words
+from bot.storage.connection import PostgresConnection, connect, reason_of
 from bot.storage.lease import Terms
 from bot.storage.postgres import (
     MIGRATING,
@@ -174,7 +174,7 @@ class InPostgres:
         try:
             said = conninfo_to_dict(self.url)
         except psycopg.ProgrammingError as error:
-            raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
+            raise StorageError(f"That is no address of PostgreSQL: {reason_of(error)}.") from error
         host = said.get("host") or said.get("hostaddr") or "this machine"
         port = f":{said['port']}" if "port" in said else ""
         database = said.get("dbname") or said.get("user") or "of this user"
@@ -186,7 +186,7 @@ class InPostgres:
             with closing(connect(self.url)) as db:
                 return led(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
+            raise StorageUnavailable(f"The database cannot be had: {reason_of(error)}.") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[TableCopy]:
@@ -200,7 +200,7 @@ class InPostgres:
                 db.execute("begin isolation level repeatable read, read only")
                 yield TableCopy(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be read: {reason_of(error)}.") from error
 
     def copy(self, to: Path) -> int:
         with self.snapshot() as found:
@@ -246,7 +246,7 @@ class InPostgres:
                 # Keeps a leader that stood still all along from continuing.
                 db.execute("update lease set epoch = epoch + 1")
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be used: {reason_of(error)}.") from error
 
     def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         with self.snapshot() as found:
@@ -273,7 +273,9 @@ class InPostgres:
                     return work(PostgresTx(db))
             except psycopg.Error as error:
                 if not left or not isinstance(error, psycopg.errors.DeadlockDetected):
-                    raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
+                    raise StorageUnavailable(
+                        f"The database could not be changed: {reason_of(error)}."
+                    ) from error
         raise AssertionError("unreachable")
 
     def purge(self) -> None:
@@ -283,7 +285,7 @@ class InPostgres:
                 for table in _existing(db):
                     db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be vacuumed: {reason_of(error)}.") from error
 
 
 @contextmanager
@@ -315,12 +317,12 @@ def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[t
             is_whole = True
     except psycopg.OperationalError as error:
         if not is_whole:
-            raise BackupError(f"Nothing was changed: {words(error)}.") from error
+            raise BackupError(f"Nothing was changed: {reason_of(error)}.") from error
         raise BackupError(
-            f"Whether the database took it is not known ({words(error)}): run the command again."
+            f"Whether the database took it is not known ({reason_of(error)}): run the command again."
         ) from error
     except psycopg.Error as error:
-        raise BackupError(f"Nothing was changed: {words(error)}.") from error
+        raise BackupError(f"Nothing was changed: {reason_of(error)}.") from error
 
 
 def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None, *, drop: bool) -> bool:

@@ -202,7 +202,7 @@ async def _taken(push: Push, request: Request) -> Stored | Mapping[str, Any] | N
         await push.too_large(bytes(body[:_HEAD]).decode("utf-8", "replace"))
         raise
     try:
-        return await push.take(bytes(body))
+        return await push.receive(bytes(body))
     except NotItsAgent as error:
         raise problem(403, "OTHER_AGENT", str(error), field="producer.agent_id") from None
     except NotStored as error:
@@ -299,7 +299,7 @@ def slack_routes(url: RequestUrl) -> APIRouter:
         """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
         # The last of repeated headers counts. The signature covers the unchanged body.
         try:
-            answer = await url.take(dict(request.headers.items()), await request.body())
+            answer = await url.respond(dict(request.headers.items()), await request.body())
         except NotTaken as error:
             raise problem(error.status, error.code, str(error)) from None
         return Response() if answer is None else JSONResponse(answer)

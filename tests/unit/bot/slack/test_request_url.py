@@ -125,7 +125,7 @@ async def send(url: RequestUrl, payload: object, **more: Any) -> int:
 
 async def status(url: RequestUrl, headers: dict[str, str], body: bytes) -> int:
     try:
-        await url.take(headers, body)
+        await url.respond(headers, body)
     except NotTaken as error:
         return error.status
     return 200

@@ -155,7 +155,7 @@ async def test_leader_stops_a_margin_before_its_lease_ends_counted_from_when_it_
             return _LeaseAnswer(1, Sample(now - 2, now, 0.0), (None, None), here)
 
     lease = Lease(Granting(), "first", ServerClock(own), Terms(lasts=10.0, margin=3.0, renew=4.0))  # type: ignore[arg-type]
-    await lease.take()
+    await lease.acquire()
     await own.advance(3)
     assert lease.left == 2.0
     await own.advance(1)
