@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
-from bot.commands.slackhost import Sight, SlackHost
+from bot.commands.lists import Sight, SlackHost
 from bot.errors import StorageUnavailable
 from bot.feed import Consumer, Mirror
 from bot.http import (

@@ -44,7 +44,7 @@ from bot.oncall.build import build as build_oncall
 from bot.oncall.outside import Heartbeat, SlackOutageAlert
 from bot.replicas import Replicas
 from bot.responders import responders_of
-from bot.retention.upkeep import Upkeep
+from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
 from bot.show.build import DeliveryParts, resume_when_back
 from bot.show.build import build as build_shown

@@ -16,7 +16,7 @@ from bot.api import Integration, Job, Known, Watcher
 from bot.base import Base
 from bot.checks import Check, CheckResult, wrong
 from bot.commands.grammar import VERBS, SlackCommand
-from bot.commands.slackhost import SlackHost
+from bot.commands.lists import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer, Mirror
 from bot.intake.earlier import TakingIn

@@ -29,8 +29,7 @@ from bot.commands.grammar import (
     Other,
     Past,
 )
-from bot.commands.lists import Access, Lists, PastDecisions
-from bot.commands.slackhost import SlackHost
+from bot.commands.lists import Access, Lists, PastDecisions, SlackHost
 from bot.decisions.search import DecisionSearch
 from bot.errors import SlackError, StorageUnavailable
 from bot.intake.intake import Sessions

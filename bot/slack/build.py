@@ -21,10 +21,9 @@ from bot.show.memory import SlackMemory
 from bot.show.rollups import RollupThreads
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
-from bot.slack.app import SlackApp
+from bot.slack.app import RequestUrl, SlackApp
 from bot.slack.conversation import Backfill, CatchUp, Conversation
 from bot.slack.listeners import Handlers, OriginCheck
-from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, SlackSocket
 from bot.slack.threads import Threads, Unread
 from bot.slack.typed import TypedMessages

@@ -23,7 +23,7 @@ from bot.ask.producers import Producers
 from bot.ask.push import NotStored, Push, Reader, Stored, TooManyReaders
 from bot.ask.receiver import NotItsAgent
 from bot.errors import StorageError
-from bot.slack.request_url import NotTaken, RequestUrl
+from bot.slack.app import NotTaken, RequestUrl
 from bot.web.guard import BEARER, Callers, ErrorBody, TooLarge, hung_up, problem, stopping_of
 from core.clock import Clock, beside, event_or_time
 

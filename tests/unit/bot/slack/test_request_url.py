@@ -12,7 +12,7 @@ import pytest
 import structlog
 from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.request_url import MissedEvents, NotTaken, RequestUrl
+from bot.slack.app import MissedEvents, NotTaken, RequestUrl
 from bot.slack.socket import Envelope, Json
 from tests.kit.clocks import ManualClock
 
