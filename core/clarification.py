@@ -119,6 +119,16 @@ class Entry(Record):
     body: str
     timestamp: Moment
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns it as callers and responders get it."""
+        return {
+            "round": self.round,
+            "from": self.from_,
+            "type": self.type,
+            "body": self.body,
+            "timestamp": iso(self.timestamp),
+        }
+
 
 class AnsweredBy(Record):
     """Through which surface an answer came; Slack's stable ids are always kept."""

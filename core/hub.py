@@ -30,7 +30,6 @@ from core.clarification import (
     Ask,
     Clarification,
     Decider,
-    Entry,
     Question,
     Via,
     agent_key,
@@ -370,7 +369,7 @@ class Inquiry:
             "context": asked.context,
             "acceptedResponseKinds": list(asked.kinds),
             "choices": [{"value": choice.value, "label": choice.label} for choice in asked.choices],
-            "thread": [_entry(entry) for entry in record.thread],
+            "thread": [entry.as_json() for entry in record.thread],
             "answerBy": iso(record.expires_at) if record.expires_at else None,
             "attempt": self.attempt,
             "lastError": self.last_error,
@@ -386,16 +385,6 @@ class Responder(Protocol):
                 question or answer.
         """
         ...
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "round": entry.round,
-        "from": entry.from_,
-        "type": entry.type,
-        "body": entry.body,
-        "timestamp": iso(entry.timestamp),
-    }
 
 
 class _NoLongerNeeded(Exception):
