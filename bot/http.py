@@ -28,7 +28,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from bot.errors import NotLeading
-from bot.settings.environment import read_environment
+from bot.settings.load import read_environment
 
 CONNECT_TIMEOUT = 5.0  # less than ANSWER_TIMEOUT, so that a timeout shows whether anything was sent
 ANSWER_TIMEOUT = 10.0

@@ -225,8 +225,7 @@ def run(
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
-    from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings, prepare_folders
+    from bot.settings.load import load_settings, prepare_folders, read_environment
 
     keep_standard_files()
     settings = load_settings(config, read_environment())
@@ -244,8 +243,7 @@ def check(config: ConfigOption = None) -> None:
     import asyncio
 
     from bot.cli.setup import checked
-    from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings
+    from bot.settings.load import load_settings, read_environment
 
     settings = load_settings(config, read_environment())
     raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)

@@ -18,16 +18,14 @@ from bot.retention import forget as forgetting
 from bot.retention import person as persons
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
+from bot.retention.backup import move as move_to
 from bot.retention.backup import restore as put_back
-from bot.retention.forget import Found, Traces
-from bot.retention.local import Erased
-from bot.retention.move import move as move_to
+from bot.retention.forget import Erased, Found, Traces
 from bot.retention.person import Remains, Removed
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.settings.model import ShellSettings, user_id
-from bot.storage.beside import InSqlite
-from bot.storage.outside import Kept, kept_at
+from bot.storage.opening import Kept, kept_at
+from bot.storage.sqlite import InSqlite
 from core.clarification import Clarification
 from core.clock import SystemClock, iso
 from core.errors import BadInput

@@ -18,7 +18,7 @@ from bot.errors import StorageError
 from bot.oncall.pages import logged
 from bot.routing import Audiences
 from bot.show.messages import reminders
-from bot.storage.outside import Kept
+from bot.storage.opening import Kept
 from core.clock import span_before
 from core.ledger import Ledger
 

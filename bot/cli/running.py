@@ -21,8 +21,7 @@ from bot.cli.output import Output
 from bot.cli.records import refusal
 from bot.errors import ClarifyBotError, ConfigurationError, driver_required
 from bot.logs import configure_logging
-from bot.settings.environment import os_identity, read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, os_identity, read_environment
 from bot.settings.model import ShellSettings
 from core.clarification import HUMAN, Clarification, Decider, agent_key
 from core.clock import Clock
@@ -104,7 +103,7 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
+        from bot.storage.opening import kept_at  # noqa: PLC0415 - most commands need no database
 
         return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 

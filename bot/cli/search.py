@@ -12,12 +12,11 @@ from bot.cli.records import exact, table
 from bot.cli.trust import moment_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.views.lists import past_row
 from core.clock import iso
 from core.errors import BadInput
-from core.lists import PastDecision
+from core.summary import PastDecision
 
 _EVERYTHING = 10**9
 

@@ -154,8 +154,7 @@ def _config(path: Path) -> str:
 
 async def _guided(path: Path, choices: Choices) -> None:
     """Ask for tokens, channels and the person on call, write the file, and check it."""
-    from bot.settings.environment import read_environment, slack_api_url
-    from bot.settings.load import parse_settings
+    from bot.settings.load import parse_settings, read_environment, slack_api_url
 
     environ = dict(read_environment())
     api_url = slack_api_url(environ)

@@ -24,11 +24,10 @@ from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
-from bot.storage.outside import changed, reading
+from bot.storage.opening import changed, reading
 from bot.storage.tx import Tx
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table

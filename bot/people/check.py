@@ -15,12 +15,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.checks import CheckResult, clock, right, warning, wrong
 from bot.errors import SlackError, SlackRefusedError
-from bot.people.access import MEMBERS
-from bot.people.answerers import check_answerers, count_answerers
+from bot.people.access import MEMBERS, check_answerers, count_answerers
 from bot.people.directory import Installation, People, Profile
-from bot.settings.environment import SLACK_API_URL
+from bot.settings.load import SLACK_API_URL, Place, dotted, located
 from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
-from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask
 from bot.views.blockkit import classic
 from bot.views.samples import samples

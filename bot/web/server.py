@@ -23,8 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
 from bot.settings.model import Settings
-from bot.web.callers import Callers
-from bot.web.guard import ERRORS, Counted, Guard, answer_errors
+from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds for running requests at the stop; waiting ones watch `stopping`

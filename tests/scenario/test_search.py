@@ -16,8 +16,8 @@ import pytest
 from bot.decisions.query import Search
 from bot.decisions.search import Sees, deciders_of, find, words_of
 from bot.errors import StorageUnavailable
-from bot.storage import outside
-from core.lists import DecidedBy
+from bot.storage import opening
+from core.summary import DecidedBy
 from tests.kit.lives import beside
 from tests.kit.world import World
 from tests.scenario.test_approvals import ask, asking, look, press
@@ -444,7 +444,7 @@ async def test_p6_home_box_shows_nothing_if_slack_or_the_storage_does_not_answer
         def unreadable(*_: Any) -> Any:
             raise StorageUnavailable
 
-        monkeypatch.setattr(outside, "reading", unreadable)
+        monkeypatch.setattr(opening, "reading", unreadable)
         told = await command(stage, "search secret", FOLAKE)
         assert words(told) == "The decisions can't be read right now. Please try again in a moment."
 
@@ -481,7 +481,7 @@ async def test_a_slow_search_keeps_nobody_waiting(
     stage: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs in a thread, on a connection of its own: clicks and other reads go on meanwhile."""
-    reading, let, begun = outside.reading, threading.Event(), threading.Event()
+    reading, let, begun = opening.reading, threading.Event(), threading.Event()
 
     @contextmanager
     def slowly(*place: Any) -> Iterator[Any]:
@@ -490,7 +490,7 @@ async def test_a_slow_search_keeps_nobody_waiting(
             assert let.wait(30)
             yield tx
 
-    monkeypatch.setattr(outside, "reading", slowly)
+    monkeypatch.setattr(opening, "reading", slowly)
     async with stage.bot() as bot:
         name = table.put("Rotate the keys?")
         card = await stage.ask(question="Shall I go on?")

@@ -9,8 +9,7 @@ from pathlib import Path
 from bot.api import NOT_EMPTY, CheckResult, Secrets, StorageUnavailable, first_of, reading, right, wrong
 from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
 from core.files import read_regular
-from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers
-from core.ledgerformat import decode, why_invalid
+from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers, decode, why_invalid
 from core.locks import PRIVATE, held_markers
 
 _LEDGERS = "ledger.directory"

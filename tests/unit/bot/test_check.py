@@ -17,7 +17,7 @@ from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from bot.ask.check import check_producers
+from bot.ask.client import check_producers
 from bot.check import _signing_key, check_all, check_machine
 from bot.checks import CheckResult, right
 from bot.cli.app import app

@@ -13,7 +13,7 @@ from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso
-from core.ledgerformat import read_item
+from core.ledgerfiles import read_item
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
 
