@@ -7,10 +7,12 @@ exit codes.
 
 from __future__ import annotations
 
+import errno
 import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
@@ -140,9 +142,11 @@ app = typer.Typer(
 )
 
 
-def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> Callable[[Any], None]:
+def _command(
+    panel: str, name: str | None = None, *, in_shell: bool = False, creates: bool = False
+) -> Callable[[Any], None]:
     """Registers a command, with `--config` and `--json`. The command reads its other arguments and returns its work: a `_Work`
-    on the ledgers if it is `in_shell`, else an `_Act`.
+    on the ledgers if it is `in_shell`, else an `_Act`. `creates`: it creates a missing database.
     """
 
     def register(read: Callable[..., Any]) -> None:
@@ -152,7 +156,7 @@ def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> 
             with running.trouble_told(json=json) as out:
                 work = read(**typed)
                 if in_shell:
-                    running.run(work, out, config)
+                    running.run(work, out, config, creates=creates)
                 else:
                     work(out, config)
 
@@ -172,17 +176,28 @@ def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     try:
-        with driver_required():
-            app()
+        try:
+            with driver_required():
+                app()
+        finally:
+            with suppress(BrokenPipeError):  # the reader has had enough
+                sys.stdout.flush()
     except (ClarifyBotError, ClarifyError) as error:
-        from bot.logs import stderr_has_reader
-
-        if stderr_has_reader():
-            typer.echo(f"clarify: {error}", err=True)
+        _say(str(error))
         sys.exit(getattr(error, "exit_code", 1))
-    except Exception:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out
-        _log_unexpected()
+    except Exception as error:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _say("cannot write the output: the disk is full.")
+        else:
+            _log_unexpected()
         sys.exit(1)
+
+
+def _say(words: str) -> None:
+    from bot.logs import stderr_has_reader
+
+    if stderr_has_reader():
+        typer.echo(f"clarify: {words}", err=True)
 
 
 def _log_unexpected() -> None:
@@ -238,17 +253,12 @@ def run(
     asyncio.run(bot_app.run(settings))
 
 
-@app.command(rich_help_panel=_BOT)
-def check(config: ConfigOption = None) -> None:
-    """Validate the configuration against Slack and your agents."""
-    import asyncio
+@_command(_BOT)
+def check() -> _Act:
+    """Validate the configuration against Slack and your agents. Creates nothing."""
+    from bot.cli import setup
 
-    from bot.cli.setup import checked
-    from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings
-
-    settings = load_settings(config, read_environment())
-    raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)
+    return setup.check
 
 
 @_command(_KEPT)
@@ -556,7 +566,7 @@ def mine(
     return lambda shell: lists.mine(shell, role)
 
 
-@_command(_QUESTIONS, in_shell=True)
+@_command(_QUESTIONS, in_shell=True, creates=True)
 def request(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from bot.cli.output import Output
 from bot.cli.records import exact, table
+from bot.cli.running import require_storage
 from bot.cli.trust import moment_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
@@ -42,6 +43,7 @@ def decisions(
     now = datetime.now(UTC)
     search = _search(words, {"by": by, "agent": agent}, since, now)
     settings = load_shell_settings(config, read_environment())
+    require_storage(settings)
     most = limit or _EVERYTHING
     found = find(settings.storage.path, settings.database_url, search, now, most=most + 1)
     shown = found[:most]

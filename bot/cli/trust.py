@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clarify
 from bot.cli.output import Output
 from bot.cli.records import exact
+from bot.cli.running import require_storage
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.errors import ConfigurationError, StorageError
@@ -28,7 +29,7 @@ from bot.settings.environment import read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
-from bot.storage.outside import changed, reading
+from bot.storage.outside import changed, kept_at
 from bot.storage.tx import Tx
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table
@@ -180,10 +181,11 @@ class Filter:
         )
 
 
-def _storage(config: Path | None) -> AbstractContextManager[Tx | None]:
-    """Opens the storage to read, or None if there is none yet."""
+def _storage(config: Path | None) -> AbstractContextManager[Tx]:
+    """Opens the storage to read. Raises StorageUnavailable if there is none yet."""
     settings = load_shell_settings(config, read_environment())
-    return reading(settings.storage.path, settings.database_url)
+    require_storage(settings)
+    return kept_at(settings.storage.path, settings.database_url).read_only()
 
 
 def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
@@ -193,7 +195,7 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
         StorageUnavailable: it cannot be read.
     """
     with _storage(config) as tx:
-        for row in log.rows_of(tx) if tx is not None else ():
+        for row in log.rows_of(tx):
             line = log.line_of(row)
             is_decision = line["receipt"] is not None and line["claims"] is not None
             if wanted.is_all or (is_decision and wanted.takes(line["claims"])):
@@ -203,7 +205,7 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
                 "clarify: This is a part of the log. `clarify verify` checks each receipt in it, but only the whole log shows"
                 " that none is missing: clarify log | clarify verify --log -"
             )
-        if tx is not None and not log.is_told(tx):
+        if not log.is_told(tx):
             out.note("clarify: some receipts were forgotten; the bot notes that in the log when it runs")
 
 
@@ -216,7 +218,7 @@ def print_receipt(out: Output, name: str, config: Path | None) -> None:
         StorageUnavailable: the log cannot be read.
     """
     with _storage(config) as tx:
-        found = log.find(tx, name) if tx is not None else None
+        found = log.find(tx, name)
     if found is None:
         raise NotFound(f"{name} in the log of decisions")
     if found["receipt"] is None:

@@ -80,7 +80,7 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
 
 
 def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
-    """Reads the same file for the shell: requires no secret, and without a file uses the defaults.
+    """Reads the same file for the shell: requires no secret, and in a folder that has only a database uses the defaults.
 
     Raises:
         ConfigurationError: with every problem found, one a line.
@@ -91,7 +91,10 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
         configuration = Configuration.model_validate(
             {name: {} for name in _SECTIONS}, context={"folder": folder}
         )
-        return ShellSettings.model_construct(**dict(configuration), file=None, folder=folder, by_variable={})
+        if configuration.storage.path.exists():
+            return ShellSettings.model_construct(
+                **dict(configuration), file=None, folder=folder, by_variable={}
+            )
     source = _read_source(file)
     document = _document(source, file)
     found = _Integrations(document, file.resolve().parent)

@@ -66,10 +66,13 @@ def test_shell_settings_know_every_secret_so_that_no_command_sees_it(
     assert built["x"].env == {"HOME": "/home/agent"}
 
 
-def test_shell_settings_without_a_file_are_the_defaults(
+def test_shell_settings_beside_a_database_without_a_file_are_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"clarify.toml: no such file"):
+        load_shell_settings(None, {})
+    (tmp_path / "clarify.db").touch()
     settings = load_shell_settings(None, {})
     assert (settings.file, settings.folder) == (None, tmp_path)
     assert settings.ledger.workflows == tmp_path / ".agentx/workflows"
