@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 
 from bot import integrations
 from bot.errors import ClarifyBotError, driver_required
+from core.clock import moment_of
 from core.errors import BadInput, ClarifyError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _Act = Callable[
     ["Output", Path | None], object
 ]  # on what the command prints to, and on the configuration file
 _BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overviews", "Stored data"
-_SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
 
 _OWN_ARGUMENTS: dict[str, Any] = {
@@ -91,7 +91,10 @@ ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID.")
 ]
 SinceOption = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
+    str | None, typer.Option(metavar="WHEN", help="Only what happened since: 2026-11-01, or 30d ago.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only what happened before: 2026-12-01, or 7d ago.")
 ]
 IssueOption = Annotated[int | None, typer.Option(help="Only this issue.", min=1)]
 
@@ -286,9 +289,7 @@ def log(
     ] = None,
     *,
     since: SinceOption = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only what was decided before: 2026-04-01, or 30d ago.")
-    ] = None,
+    until: UntilOption = None,
     agent: Annotated[str | None, typer.Option(help="Only what this agent asked.")] = None,
     by: ByOption = None,
     jwt: Annotated[
@@ -305,7 +306,8 @@ def log(
             trust.print_receipt(out, jwt, config)
             return
         now = datetime.now(UTC)
-        start, end = trust.moment_of(since, "--since", now), trust.moment_of(until, "--until", now)
+        start = moment_of(since, now, "--since") if since is not None else None
+        end = moment_of(until, now, "--until") if until is not None else None
         trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
 
 
@@ -324,13 +326,14 @@ def search(
         typer.Option(metavar="NAME", help="Only what this agent asked; a part of its name will do."),
     ] = None,
     since: SinceOption = None,
+    until: UntilOption = None,
     limit: Annotated[int, typer.Option(min=0, help="How many to print at most. 0: all.")] = 50,
 ) -> _Act:
     """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
     from bot.cli.search import decisions
 
     return lambda out, config: decisions(
-        out, config, words or (), by=by, agent=agent, since=since, limit=limit
+        out, config, words or (), by=by, agent=agent, since=since, until=until, limit=limit
     )
 
 
@@ -716,7 +719,7 @@ for _word, _module in integrations.SHELL.items():
 @_command(_TOGETHER, in_shell=True)
 def export(
     *,
-    since: Annotated[str | None, typer.Option(help=f"Only recent entries. {_SPAN}")] = None,
+    since: SinceOption = None,
     issue: IssueOption = None,
     output: Annotated[
         Path | None,

@@ -35,7 +35,7 @@ from bot.views import inert
 from bot.views.tables import Cell, Column, Table
 from bot.views.verify import receipt_command
 from core.clarification import ID
-from core.clock import iso, span_of
+from core.clock import iso
 from core.errors import BadInput, NotFound
 from core.files import reason, sync
 
@@ -281,25 +281,6 @@ def _lines(path: str) -> Iterator[bytes]:
             yield from file
     except OSError as error:
         raise BadInput(f"--log: {path}: {reason(error)}") from None
-
-
-def moment_of(text: str | None, option: str, now: datetime) -> datetime | None:
-    """Returns the moment that a date (`2026-03-01`, midnight UTC), a time or a span before now (`30d`) means.
-
-    Raises:
-        BadInput: it is none of these.
-    """
-    if text is None:
-        return None
-    try:
-        if (span := span_of(text)) is not None:
-            return now - span
-        at = datetime.fromisoformat(text)
-    except (OverflowError, ValueError):
-        raise BadInput(
-            f"{option}: {text[:40]!r}: expected a date such as 2026-03-01, or a time span such as 30d."
-        ) from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _line(claims: Mapping[str, Any], kid: str) -> str:
