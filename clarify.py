@@ -22,10 +22,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the file is copied to machines with any Python
+    _OLD = f"clarify needs Python 3.11 or newer; this is Python {sys.version.split()[0]}."
+    raise SystemExit(_OLD) if __name__ == "__main__" else ImportError(_OLD)
+
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -1406,12 +1412,28 @@ def _is_loopback(host: str) -> bool:
 
 # --- The command line: python3 clarify.py COMMAND …
 
+COMMANDS = {
+    "ask": "Ask a person in Slack and print the answer.",
+    "approve": "Ask people in Slack to approve an action. Exits with 0 only if they do.",
+    "hook": "Let people in Slack answer the permission requests of Claude Code, Codex or GitHub Copilot CLI.",
+    "mcp": "Serve MCP tools to ask people in Slack, on standard input and output.",
+}
+_USAGE = "usage: clarify.py ask|approve|hook|mcp …  (each has --help)"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command of this file. Returns the exit code. `argv`: the command and its arguments."""
-    import sys  # not where this is a library
-
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
+    if command in {"-h", "--help"}:
+        about = [f"  {name:9}{about}" for name, about in COMMANDS.items()]
+        print("\n".join([_USAGE, "", "Lets AI agents, scripts and CI ask people in Slack.", "", *about]))
+        print(
+            "\nSet CLARIFY_URL to the bot's address, and CLARIFY_TOKEN to the token of your [[producers]] table."
+        )
+        return 0
+    if command in {"hook", "mcp"} and "--install" in words:
+        print("clarify: --install works only where clarify-bot is installed.", file=sys.stderr)
+        return 2
     match command:
         case "ask" | "approve":
             return _shell(command, words)
@@ -1419,8 +1441,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _hook(words)
         case "mcp":
             return _mcp(words)
-    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
-    return 0 if command in {"-h", "--help"} else 2
+    print(_USAGE, file=sys.stderr)
+    return 2
 
 
 _Json = dict[str, Any]
@@ -1450,7 +1472,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         parser.description = "Asks a person in Slack and prints the answer."
         codes = "0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed"
         add("question", help="the question")
-        add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
+        choice = "a possible answer; repeat it for each"
+        add("--choice", action="append", dest="choices", metavar="VALUE", help=choice)
         add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
         add("--other", action="store_true", help="people can also write their own answer")
         kinds = "the kind of answer (default: choice with --choice, otherwise text)"
@@ -1462,24 +1485,38 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         add("action", help="what you are about to do; put -- before one that may begin with -")
         given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
         add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
-        add("--consequence", help="what happens as a result")
+        add("--consequence", metavar="TEXT", help="what happens as a result")
         damage = "how much damage a mistake would do (default: medium)"
         add("--risk", choices=["low", "medium", "high"], help=damage)
         add("--irreversible", action="store_true", help="the action cannot be undone")
         add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
         add("--reason", action="store_true", help="print the reason of an approval, too, if there is one")
     parser.epilog = f"Exit codes: {codes}."
-    add("--context", help="background that the person needs")
+    add("--context", metavar="TEXT", help="background that the person needs")
     add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
-    add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
+    times = "how long people have to answer: 90s, 10m, 1h30m (default: 1h)"
+    add("--timeout", type=_duration, metavar="DURATION", help=times)
     add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
     thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
-    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
+    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, metavar="ID", help=thread)
     key = "an idempotency key: the same key gets the same answer, so never use one for two actions"
     add("--key", help=key)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
     add("--json", action="store_true", help="print the question's final state as JSON instead")
     return parser
+
+
+def _duration(text: str) -> float:
+    """Returns the seconds in `90s`, `10m`, `1h30m` or `2d`; a number alone is seconds."""
+    import argparse
+    import re
+
+    found = re.fullmatch(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text)
+    with suppress(ValueError):
+        if found and any(found.groups()):
+            units = (86_400, 3600, 60, 1)
+            return sum(float(each or 0) * unit for each, unit in zip(found.groups(), units, strict=True))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -1494,8 +1531,6 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def _shell(command: str, words: Sequence[str]) -> int:
     """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
-    import sys
-
     _on_signals(_stop)
     parser, failed = shell_parser(command), 1 if command == "ask" else 5
     try:
@@ -1606,8 +1641,6 @@ class _Progress:
     """Says on standard error how a question stands: a line for each change; on a terminal also the time left."""
 
     def __init__(self) -> None:
-        import sys
-
         self._stream = sys.stderr
         self._is_live = self._stream is not None and self._stream.isatty()
         self._shown: dict[str, object] = {}
@@ -1724,12 +1757,7 @@ class _Interrupted(BaseException):
 
 def _hook(argv: Sequence[str]) -> int:
     """Decides on the event from standard input. Returns the exit code."""
-    import sys
-
     options = hook_parser().parse_args(argv)
-    if options.install:
-        _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
-        return 2
     options.agent_ended = _end_of_parent()  # before the event, after which the agent may end at any time
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
     if options.agent == "copilot":
@@ -1747,8 +1775,8 @@ def hook_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("agent", choices=sorted(HOOK_TIMEOUTS))
-    times = "how long people have to decide (default: 540; Codex: 60)"
-    add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
+    times = "how long people have to decide: 90s, 10m (default: 9m; Codex: 1m)"
+    add("--timeout", type=_hook_seconds, metavar="DURATION", help=times)
     add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
     add("--escalate", action="store_true", help="page the person on call if no one answers")
     later = "PreToolUse, without a decision: let Claude Code stop there, and resume the session later"
@@ -1756,17 +1784,15 @@ def hook_parser() -> argparse.ArgumentParser:
     own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
     add("--server-name", default="clarify", metavar="NAME", help=own)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
-    add("--install", action="store_true", help="add the hook to the agent's settings")
     return parser
 
 
 def _hook_seconds(text: str) -> float:
     import argparse
 
-    with suppress(ValueError):
-        if 1 <= (value := float(text)) <= 86_400:
-            return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 86400")
+    if 1 <= (seconds := _duration(text)) <= 86_400:
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a duration from 1s to 24h")
 
 
 def _decide(data: bytes, options: Any) -> int:
@@ -1824,8 +1850,6 @@ def _event_in(data: bytes, agent: str) -> _Json | None:
 
 
 def _explain(words: str) -> None:
-    import sys
-
     print(f"clarify hook: {words}", file=sys.stderr)
 
 
@@ -2324,8 +2348,6 @@ def _end_of_parent() -> Callable[[], bool]:
     """Returns a function that returns whether the process that started this one has ended, or the agent that reads its output:
     a shell between them lives on.
     """
-    import sys
-
     parent = os.getppid()
     if sys.platform != "win32":
         import select
@@ -2558,10 +2580,7 @@ def mcp_tools() -> list[_Json]:
 
 def _mcp(argv: Sequence[str]) -> int:
     """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
-    import argparse
-
-    parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
-    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    parser = mcp_parser()
     try:
         server = _Server(Client(parser.parse_args(argv).url))
     except ValueError as error:
@@ -2571,12 +2590,23 @@ def _mcp(argv: Sequence[str]) -> int:
     os._exit(0)  # calls under way end with the process, which withdraws nothing
 
 
+def mcp_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `clarify mcp`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="clarify mcp",
+        description="Serves MCP tools to ask people in Slack, on standard input and output. CLARIFY_TOKEN is the token of the "
+        "agent's [[producers]] table.",
+    )
+    parser.add_argument("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    return parser
+
+
 class _Server:
     """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
 
     def __init__(self, client: Client) -> None:
-        import sys
-
         self.client = client
         self.session = f"mcp-{os.urandom(6).hex()}"
         self.info: Any = None  # the client's, from `initialize`
@@ -2874,6 +2904,4 @@ def _error(code: int, message: str, data: Any = None) -> _Json:
 
 
 if __name__ == "__main__":
-    import sys
-
     sys.exit(main())

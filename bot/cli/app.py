@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+import clarify
 from bot import integrations
 from bot.errors import ClarifyBotError, driver_required
 from core.clock import moment_of
@@ -48,14 +49,33 @@ _OWN_ARGUMENTS: dict[str, Any] = {
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def _role(about: str, *names: str, **more: Any) -> Any:
+def _ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    from bot.cli import completion
+
+    return completion.ids(ctx, incomplete)
+
+
+def _agents(ctx: typer.Context, incomplete: str) -> list[str]:
+    from bot.cli import completion
+
+    return completion.agents(ctx, incomplete)
+
+
+def _role(about: str, *names: str, metavar: str = "ROLE") -> Any:
     """An option that names a role, or an agent."""
-    return typer.Option(*names, help=about, **more)
+    return typer.Option(*names, help=about, metavar=metavar, autocompletion=_agents)
+
+
+def _id(about: str, metavar: str = "ID") -> Any:
+    """An argument that is the ID of a question."""
+    return typer.Argument(metavar=metavar, help=about, autocompletion=_ids)
 
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration file. Default: clarify.toml in this folder."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Configuration file. Default: clarify.toml in this folder."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TimeoutOption = Annotated[
@@ -64,13 +84,9 @@ TimeoutOption = Annotated[
         "--timeout", metavar="DURATION", help="How long to wait: 90s, 30m, 1h30m.", show_default=False
     ),
 ]
-PortOption = Annotated[int, typer.Option(help="Port for the page. 0 picks a free one.")]
+PortOption = Annotated[int, typer.Option(metavar="PORT", help="Port for the page. 0 picks a free one.")]
 NameArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ID",
-        help="CLR-42-001; or 42 (or '#42') if only one question of issue 42 is open.",
-    ),
+    str | None, _id("CLR-42-001; or 42 (or '#42') if only one question of issue 42 is open.")
 ]
 TextArgument = Annotated[
     list[str] | None,
@@ -82,9 +98,7 @@ TextArgument = Annotated[
 ReasonArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[REASON]", help="The reason. `-` reads it from standard input.")
 ]
-RoleOption = Annotated[
-    str | None, _role("Decide as this role instead of as yourself.", "--as", metavar="ROLE")
-]
+RoleOption = Annotated[str | None, _role("Decide as this role instead of as yourself.", "--as")]
 
 
 ByOption = Annotated[
@@ -96,7 +110,7 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only what happened before: 2026-12-01, or 7d ago.")
 ]
-IssueOption = Annotated[int | None, typer.Option(help="Only this issue.", min=1)]
+IssueOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="Only this issue.", min=1)]
 
 
 class StatusName(StrEnum):
@@ -108,6 +122,28 @@ class StatusName(StrEnum):
     STALE = "stale"
     ESCALATED = "escalated"
     ABANDONED = "abandoned"
+
+
+class ShellCommand(TyperCommand):
+    """Shows an argument by its name alone, where typer adds a word for its type."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        for each in self.params:
+            if isinstance(each, TyperArgument):
+                each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
+
+
+class AgentsCommand(ShellCommand):
+    """A command of `clarify.py`, whose options argparse knows."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem  # typer exports it nowhere
+
+        from bot.cli import completion
+
+        found = completion.of_parser(str(self.name), ctx.args, incomplete)
+        return [CompletionItem(value, help=about) for value, about in found]
 
 
 class ShellCommands(TyperGroup):
@@ -171,7 +207,7 @@ def _command(
         )
         command.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
         command.__name__, command.__doc__ = read.__name__, read.__doc__
-        app.command(name, rich_help_panel=panel)(command)
+        app.command(name, cls=ShellCommand, rich_help_panel=panel)(command)
 
     return register
 
@@ -231,10 +267,15 @@ def _options(
     """Reads the options before the command."""
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def run(
     config: ConfigOption = None,
-    log_level: Annotated[LogLevel, typer.Option(help="The least severe messages to log.")] = "info",
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(
+            metavar="LEVEL", help="The least severe messages to log: debug, info, warning or error."
+        ),
+    ] = "info",
 ) -> None:
     """Start the bot. SIGTERM or Ctrl-C shuts it down gracefully."""
     # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
@@ -281,16 +322,16 @@ def keys(
     return trust.list_keys if action is None else trust.rotate_key
 
 
-@app.command(rich_help_panel=_KEPT)
+@app.command(cls=ShellCommand, rich_help_panel=_KEPT)
 def log(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+        _id("Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
     since: SinceOption = None,
     until: UntilOption = None,
-    agent: Annotated[str | None, typer.Option(help="Only what this agent asked.")] = None,
+    agent: Annotated[str | None, _role("Only what this agent asked.", metavar="NAME")] = None,
     by: ByOption = None,
     jwt: Annotated[
         str | None,
@@ -323,11 +364,13 @@ def search(
     by: ByOption = None,
     agent: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what this agent asked; a part of its name will do."),
+        _role("Only what this agent asked; a part of its name will do.", metavar="NAME"),
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many to print at most. 0: all.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="How many to print at most. 0: all.")
+    ] = 50,
 ) -> _Act:
     """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
     from bot.cli.search import decisions
@@ -341,7 +384,9 @@ def search(
 def verify(
     receipt: Annotated[
         str | None,
-        typer.Argument(help="A file with the receipt, `-` for standard input, or the receipt itself."),
+        typer.Argument(
+            metavar="RECEIPT", help="A file with the receipt, `-` for standard input, or the receipt itself."
+        ),
     ] = None,
     *,
     log: Annotated[
@@ -369,13 +414,18 @@ def verify(
     ] = None,
     arguments: Annotated[
         Path | None,
-        typer.Option(help="A file with the JSON of the arguments: these, exactly, must have been approved."),
+        typer.Option(
+            metavar="FILE",
+            help="A file with the JSON of the arguments: these, exactly, must have been approved.",
+        ),
     ] = None,
     approved: Annotated[
         bool, typer.Option("--approved", help="The action must have been approved. Implied by --arguments.")
     ] = False,
-    audience: Annotated[str | None, typer.Option(help="The producer that the receipt must be for.")] = None,
-    issuer: Annotated[str | None, typer.Option(help="Who must have signed it.")] = None,
+    audience: Annotated[
+        str | None, typer.Option(metavar="PRODUCER", help="The producer that the receipt must be for.")
+    ] = None,
+    issuer: Annotated[str | None, typer.Option(metavar="NAME", help="Who must have signed it.")] = None,
     max_age: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How old the decision may be: 90s, 15m, 24h.")
     ] = None,
@@ -405,28 +455,30 @@ def verify(
 
 
 def _agents_command(context: typer.Context) -> None:
-    from bot.cli import agents
+    from bot.cli import run_for_agents
 
-    raise typer.Exit(agents.run([str(context.info_name), *context.args]))
-
-
-for _name, _about in {
-    "ask": "Ask a person in Slack and print the answer. See `clarify ask --help`.",
-    "approve": "Ask people in Slack to approve an action. See `clarify approve --help`.",
-    "hook": "Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`.",
-    "mcp": "Serve the MCP tools on standard input and output. See `clarify mcp --help`.",
-}.items():
-    app.command(_name, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(_agents_command)
+    raise typer.Exit(run_for_agents([str(context.info_name), *context.args]))
 
 
-@app.command(rich_help_panel=_BOT)
+for _name, _about in clarify.COMMANDS.items():
+    app.command(_name, cls=AgentsCommand, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(
+        _agents_command
+    )
+
+
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("clarify.toml"),
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("clarify.toml"),
     *,
-    channel: Annotated[str | None, typer.Option(help="Channel id (C…) for questions.")] = None,
-    fallback: Annotated[str | None, typer.Option(help="Channel id for what can't be posted there.")] = None,
+    channel: Annotated[
+        str | None, typer.Option(metavar="CHANNEL", help="Channel ID (C…) for questions.")
+    ] = None,
+    fallback: Annotated[
+        str | None, typer.Option(metavar="CHANNEL", help="Channel ID for what can't be posted there.")
+    ] = None,
     on_call: Annotated[
-        list[str] | None, typer.Option(help="User id (U…) to page, repeatable; or one user group (S…).")
+        list[str] | None,
+        typer.Option(metavar="USER", help="User ID (U…) to page, repeatable; or one user group (S…)."),
     ] = None,
     no_input: Annotated[
         bool, typer.Option("--no-input", help="Don't ask; fill in the options only.")
@@ -439,7 +491,7 @@ def init(
     setup.init(path, choices, ask=not no_input and sys.stdin.isatty())
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def manifest(
     http: Annotated[
         str | None,
@@ -454,11 +506,14 @@ def manifest(
     typer.echo(f"# Create the app: {setup.link(text)}")
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def demo(
     port: PortOption = 0,
     keep_folder: Annotated[
-        Path | None, typer.Option(help="Keep the demo's files in this folder; without it they are deleted.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the demo's files in this folder; without it they are deleted."
+        ),
     ] = None,
 ) -> None:
     """Try it without a Slack account: a local workspace, agents that ask, and the bot between them."""
@@ -471,11 +526,11 @@ def demo(
         raise ClarifyBotError(str(error)) from error
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def workspace(
     port: PortOption = 0,
     request_url: Annotated[
-        str | None, typer.Option(help="Send events to this URL instead of over Socket Mode.")
+        str | None, typer.Option(metavar="URL", help="Send events to this URL instead of over Socket Mode.")
     ] = None,
 ) -> None:
     """Start only the local Slack workspace, to point SLACK_API_URL at."""
@@ -498,13 +553,18 @@ def workspace(
         ) from error
 
 
-@app.command("help", rich_help_panel=_BOT)
+@app.command("help", cls=ShellCommand, rich_help_panel=_BOT)
 def help_(
     ctx: typer.Context,
     topic: Annotated[str | None, typer.Argument(metavar="COMMAND", help="The command to explain.")] = None,
 ) -> None:
     """List the commands, or explain one."""
     parent: Any = ctx.parent
+    if topic in clarify.COMMANDS:
+        from bot.cli import run_for_agents
+
+        run_for_agents([topic, "--help"])
+        return
     if topic is None:
         typer.echo(parent.get_help())
         return
@@ -520,7 +580,13 @@ def list_(
     name: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Only this issue: 42 or '#42'.")] = None,
     *,
     issue: IssueOption = None,
-    status: Annotated[list[StatusName] | None, typer.Option(help="Only this status. Repeatable.")] = None,
+    status: Annotated[
+        list[StatusName] | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Only this status: pending, stale, escalated, answered, resolved or abandoned. Repeatable.",
+        ),
+    ] = None,
     from_: Annotated[str | None, _role("Only questions from this role or agent.", "--from")] = None,
     to: Annotated[str | None, _role("Only questions to this role.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Include answered and closed questions.")] = False,
@@ -535,10 +601,7 @@ def list_(
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID",
-            help="CLR-42-001; or 42 (or '#42') for all of issue 42.",
-        ),
+        _id("CLR-42-001; or 42 (or '#42') for all of issue 42."),
     ] = None,
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer, then show it.")] = False,
@@ -561,7 +624,7 @@ def stale() -> _Work:
 @_command(_QUESTIONS, in_shell=True)
 def mine(
     *,
-    role: Annotated[str | None, _role("Questions to this role instead.", "--as", metavar="ROLE")] = None,
+    role: Annotated[str | None, _role("Questions to this role instead.", "--as")] = None,
 ) -> _Work:
     """List what is waiting for you: questions that people answer, and escalated ones."""
     from bot.cli import lists
@@ -577,22 +640,30 @@ def request(
     *,
     from_: Annotated[str | None, _role("The role that asks.", "--from")] = None,
     to: Annotated[str | None, _role("The role to ask; `human` asks people.")] = None,
-    issue: Annotated[int | None, typer.Option(help="The issue number that the question belongs to.")] = None,
+    issue: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="The issue number that the question belongs to.")
+    ] = None,
     topic: Annotated[
         str | None,
-        typer.Option(help="The topic. Asking again with an answered topic starts its next round."),
+        typer.Option(
+            metavar="TOPIC", help="The topic. Asking again with an answered topic starts its next round."
+        ),
     ] = None,
     question_option: Annotated[
-        str | None, typer.Option("--question", help="The question, instead of as an argument.")
+        str | None,
+        typer.Option("--question", metavar="TEXT", help="The question, instead of as an argument."),
     ] = None,
     blocking: Annotated[
         bool,
         typer.Option(
-            "--blocking/--no-blocking", help="Whether the asking role is blocked until it has the answer."
+            "--blocking/--no-blocking",
+            " /--non-blocking",
+            help="Whether the asking role is blocked until it has the answer.",
         ),
     ] = True,
-    non_blocking: Annotated[bool, typer.Option("--non-blocking", hidden=True)] = False,
-    context: Annotated[str | None, typer.Option(help="Background for the person who answers.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Background for the person who answers.")
+    ] = None,
     follow_up: Annotated[
         str | None,
         typer.Option(
@@ -613,7 +684,7 @@ def request(
         to,
         issue,
         topic=topic,
-        blocking=blocking and not non_blocking,
+        blocking=blocking,
         context=context,
         follow_up=follow_up,
     )
@@ -628,7 +699,12 @@ def answer(
     role: RoleOption = None,
     round_: Annotated[
         int | None,
-        typer.Option("--round", min=1, help="The round you saw. Refused if a newer round has started."),
+        typer.Option(
+            "--round",
+            min=1,
+            metavar="NUMBER",
+            help="The round you saw. Refused if a newer round has started.",
+        ),
     ] = None,
     yes: Annotated[
         bool,
@@ -723,7 +799,9 @@ def export(
     issue: IssueOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, completely or not at all.", **_FILE
+        ),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV. No cell is taken for a formula.")] = False,
 ) -> _Work:
@@ -737,12 +815,14 @@ def export(
 def forget(
     name: Annotated[
         str,
-        typer.Argument(metavar="SESSION|ID", help="The id of a session or a question (CLR-42-001)."),
+        _id("The ID of a session or a question (CLR-42-001).", "SESSION|ID"),
     ],
     *,
     producer: Annotated[
         str | None,
-        typer.Option("--producer", help="The session's producer, if several use that session id."),
+        typer.Option(
+            "--producer", metavar="PRODUCER", help="The session's producer, if several use that session id."
+        ),
     ] = None,
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Include open questions; their agents get no answer.")
@@ -756,7 +836,7 @@ def forget(
 
 
 @_command(_KEPT)
-def backup(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> _Act:
+def backup(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")]) -> _Act:
     """Back up the database. The bot may be running. No secrets are included."""
     from bot.cli import copies
 
@@ -765,7 +845,7 @@ def backup(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")
 
 @_command(_KEPT)
 def restore(
-    folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The backup's folder.")],
     *,
     replace: Annotated[
         bool, typer.Option("--replace", help="Move existing data aside (before-restore-…).")

@@ -161,7 +161,7 @@ def run(
 
     async def session() -> None:
         configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
-        async with _open_shell(config, out, creates=creates) as shell:
+        async with open_shell(config, out, creates=creates) as shell:
             await work(shell)
 
     stopped_by = asyncio.run(supervised(session()))
@@ -230,7 +230,7 @@ async def supervised(
 
 
 @asynccontextmanager
-async def _open_shell(config: Path | None, out: Output, *, creates: bool) -> AsyncIterator[Shell]:
+async def open_shell(config: Path | None, out: Output, *, creates: bool) -> AsyncIterator[Shell]:
     """Opens the shell by `config` (default: clarify.toml in this folder, if it exists).
 
     Raises:
