@@ -107,6 +107,11 @@ class Output:
         self._write(self._stdout, text)
 
 
+def counted(number: int, of: str) -> str:
+    """Returns `1 receipt`, `2 receipts`."""
+    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
+
+
 def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
     """Returns JSON with all characters escaped that a terminal would obey; NaN and infinity become null."""
     try:

@@ -18,7 +18,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
-from bot.cli.output import Output
+from bot.cli.output import Output, counted
 from bot.cli.records import exact
 from bot.cli.running import require_storage
 from bot.cli.waiting import seconds_of
@@ -266,7 +266,7 @@ def verify_log(
             "kid": found.kid,
             "checkpoint": is_whole,
         },
-        f"Verified: entries {found.first} to {found.head.seq}, {found.decisions} decisions{gone} · key {found.kid}",
+        f"Verified: entries {found.first} to {found.head.seq}, {counted(found.decisions, 'decision')}{gone} · key {found.kid}",
     )
     if not is_whole:
         out.note(
