@@ -71,10 +71,9 @@ def tables(document: Mapping[str, Any], array: str) -> Iterator[tuple[int, Mappi
 
 def describe(problems: Iterable[SettingsProblem], source: str, file: str) -> list[str]:
     """Returns one line per problem, in the file's order: `clarify.toml:12: producers[0].dialect: expected …`."""
-    lines = line_numbers(source)
     told = []
     for place, text in problems:
-        number = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+        number = line_of(source, place, str(place[-1])) if place else None
         where = file if number is None else f"{file}:{number}"
         key = dotted(place)
         told.append((number or 0, f"{where}: {key}: {text}" if key else f"{where}: {text}"))
@@ -96,7 +95,7 @@ def syntax_error(error: tomllib.TOMLDecodeError, source: str, file: str) -> str:
 
 def line_of(source: str, place: Place, word: str) -> int | None:
     """Returns the line with `word` under a key, or the key's line if it is not found. Understands lists of several
-    lines.
+    lines, also of inline tables.
     """
     lines = line_numbers(source)
     known = next((place[:n] for n in range(len(place), 0, -1) if place[:n] in lines), None)
@@ -107,10 +106,16 @@ def line_of(source: str, place: Place, word: str) -> int | None:
         (number for key, number in lines.items() if number > start and key[: len(known)] != known),
         default=None,
     )
-    for number, line in enumerate(source.splitlines()[start - 1 : end and end - 1], start=start):
-        if re.search(rf"\b{re.escape(word)}\b", line.partition("#")[0]):
-            return number
-    return start
+    texts = [line.partition("#")[0] for line in source.splitlines()[start - 1 : end and end - 1]]
+    index = next((part for part in place[len(known) :] if isinstance(part, int)), -1)
+    if index >= 0 and any("{" in text for text in texts):
+        counted = [sum(text.count("{") for text in texts[: n + 1]) for n in range(len(texts))]
+        first = next((n for n, count in enumerate(counted) if count > index), 0)
+        after = next((n for n, count in enumerate(counted) if count > index + 1 and n > first), len(texts))
+        texts, start = texts[first:after], start + first
+    return next(
+        (n for n, text in enumerate(texts, start) if re.search(rf"\b{re.escape(word)}\b", text)), start
+    )
 
 
 def dotted(place: Place) -> str:
@@ -142,7 +147,8 @@ def line_numbers(source: str) -> dict[Place, int]:
                 table = (*table, counts[name])
             elif table[0] in counts:
                 table = (table[0], counts[str(table[0])], *table[1:])
-            found.setdefault(table, number)
+            for length in range(1, len(table) + 1):
+                found.setdefault(table[:length], number)
         elif key := re.match(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=", line):
             found.setdefault((*table, key.group(1)), number)
     return found
