@@ -201,11 +201,18 @@ def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
     "arguments",
     [["check"], ["run"], ["list", "--json"], ["keys"], ["move", "--to", "postgresql://db-1/clarify"]],
 )
-def test_cli_without_the_driver_says_what_to_install(tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("missing", ["the driver", "its library"])
+def test_cli_without_the_driver_says_what_to_install(
+    tmp_path: Path, arguments: list[str], missing: str
+) -> None:
     storage = "" if arguments[0] == "move" else '[storage]\nurl_env = "DATABASE"\n'
     (tmp_path / "clarify.toml").write_text(f'[slack]\nfallback_channel = "C1"\n{storage}')
     environ = {"DATABASE": "postgresql://db-1/clarify", "SLACK_API_URL": "http://127.0.0.1:9/api/"}
-    code = "import sys; sys.modules['psycopg'] = None; import bot.cli; bot.cli.main()"
+    code = {
+        "the driver": "import sys; sys.modules['psycopg'] = None",
+        "its library": "import sys, ctypes.util; ctypes.util.find_library = lambda _: None\n"
+        "sys.modules |= {'psycopg_c': None, 'psycopg_binary': None}",
+    }[missing] + "\nimport bot.cli; bot.cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tmp_path,
