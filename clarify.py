@@ -24,8 +24,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 
 if sys.version_info < (3, 11):  # noqa: UP036 - the file is copied to machines with any Python
@@ -47,7 +47,6 @@ from typing import (
 
 if TYPE_CHECKING:
     import argparse
-    import asyncio
     import socket
     import sqlite3
     import ssl
@@ -911,10 +910,7 @@ class NotSent(ConnectionError):
 
 
 class Asking:
-    """One question, from asking to its outcome.
-
-    `_run` its coroutines where they may block; with `is_async`, await them in an event loop.
-    """
+    """One question, from asking to its outcome. Its methods block."""
 
     def __init__(
         self,
@@ -946,9 +942,8 @@ class Asking:
         self._on_told = told
         self._once = _ONCE if once else {}
         self.longest_wait = LONGEST_WAIT
-        self.is_async = False
 
-    async def ended(self) -> dict[str, Any]:
+    def ended(self) -> dict[str, Any]:
         """Asks and returns the question's last state.
 
         Raises:
@@ -959,7 +954,7 @@ class Asking:
             began = time.monotonic()
             known = self._may_be_asked
             self._may_be_asked = True
-            reply = await self._reply(self._look() if self.id else self._ask())
+            reply = self._reply(self._look() if self.id else self._ask())
             if isinstance(reply, NotSent):
                 self._may_be_asked = known
             if isinstance(reply, Reply) and not reply.is_passing:
@@ -977,10 +972,10 @@ class Asking:
                 said = True
                 _warn(f"{_why(reply, self.client)} Retrying until the question expires.")
             asked = reply.retry_after if isinstance(reply, Reply) else None
-            await self._pause(max(0.05, min(asked or pause, self._left)))
+            self.client.pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    async def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+    def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
         """Withdraws the question, if it may have been asked, within `patience` seconds, and returns its state; if an answer came
         first, the answered state. `comment`: why.
         """
@@ -989,9 +984,9 @@ class Asking:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = self._once | ({"comment": comment} if comment else {})
             call = Call("DELETE", f"/questions/{self.id}", query=query) if self.id else self._ask()
-            reply = await self._reply(call._replace(patience=left))
+            reply = self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
-                await self._pause(_PAUSES[0])
+                self.client.pause(_PAUSES[0])
             elif self.id or not (named := (reply.json or {}).get("id")):
                 with suppress(Refused):  # there is no state, or it is of another question: no one decided
                     return self._state_in(reply)
@@ -1000,19 +995,11 @@ class Asking:
                 self.id = named
         return {}
 
-    async def _reply(self, call: Call) -> Reply | OSError:
+    def _reply(self, call: Call) -> Reply | OSError:
         try:
-            return await self.client.acall(call) if self.is_async else self.client.call(call)
+            return self.client.call(call)
         except OSError as error:
             return error
-
-    async def _pause(self, seconds: float) -> None:
-        if self.is_async:
-            import asyncio
-
-            await asyncio.sleep(seconds)
-        else:
-            self.client.pause(seconds)
 
     @property
     def _left(self) -> float:
@@ -1066,44 +1053,57 @@ def _warn(words: str) -> None:
     logging.getLogger("clarify").warning(words)
 
 
+class _Interrupted(BaseException):
+    """The task that waits was cancelled; of a hook, `--timeout` is over, or the agent that waits for the decision has ended."""
+
+
 def _talk(asking: Asking) -> dict[str, Any]:
     """Asks; withdraws the question when interrupted."""
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except Exception:
         raise
     except BaseException:
-        _run(asking.withdrawn())
+        asking.withdrawn()
         raise
 
 
 async def _atalk(asking: Asking) -> dict[str, Any]:
-    """Asks; withdraws the question when cancelled."""
+    """Asks in a thread of its own; withdraws the question when cancelled."""
     import asyncio  # a third of a hook's time to start
+    import threading
+    from concurrent.futures import Future
 
-    asking.is_async = True
+    ended, cancelled = Future[dict[str, Any]](), threading.Event()
+
+    def check() -> None:
+        if cancelled.is_set():
+            cancelled.clear()  # the withdrawal is not interrupted
+            raise _Interrupted
+
+    def talk() -> None:
+        try:
+            ended.set_result(_talk(asking))
+        except BaseException as error:  # noqa: BLE001 - the task raises it
+            ended.set_exception(error)
+
+    asking.client.tick = check
+    threading.Thread(target=talk, daemon=True).start()
+    waiting = asyncio.wrap_future(ended)
     try:
-        return await asking.ended()
+        return await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        await asyncio.shield(asking.withdrawn())
+        cancelled.set()
+        waiting.add_done_callback(asyncio.Future.exception)  # no one else looks at it
+        await asyncio.wait([waiting], timeout=_FAREWELL + 1)
         raise
-
-
-def _run(work: Coroutine[Any, None, T]) -> T:
-    """Runs a coroutine that blocks wherever it waits, and so needs no event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-    raise RuntimeError("it waits for an event loop")
 
 
 # --- HTTP: one request, one response, one connection.
 
 
 class Client:
-    """A connection to the bot: `call`, or `await acall`.
+    """A connection to the bot.
 
     Proxies are as in the environment, but for this machine. `tick` is called several times a second while `call` waits; it
     may raise to break the wait off.
@@ -1164,23 +1164,6 @@ class Client:
         while (left := ends - time.monotonic()) > 0:
             time.sleep(min(left, _TICK))
             self.tick()
-
-    async def acall(self, call: Call) -> Reply:
-        """Like `call`, for asyncio."""
-        import asyncio
-
-        try:
-            async with asyncio.timeout(call.patience), self._aconnected() as (received, sent):
-                sent.write(self._request(call))
-                await sent.drain()
-                reader = _Reader()
-                while not reader.is_complete:
-                    reader.feed(await received.read(65_536))
-                return reader.reply
-        except TimeoutError as error:
-            if isinstance(error, NotSent):
-                raise
-            raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
     def events(self, call: Call, opened: Callable[[socket.socket], object]) -> Iterator[Reply]:
         """Sends a request and yields each event of the response as it comes, or the response, if it has no events.
@@ -1287,34 +1270,6 @@ class Client:
             yield connection
         finally:
             connection.close()
-
-    @asynccontextmanager
-    async def _aconnected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        import asyncio
-
-        proxy = self._proxy
-        tls = {"ssl": self._context(), "server_hostname": self._host} if self._tls else {}
-        direct: dict[str, Any] = {} if proxy else tls
-        sent: asyncio.StreamWriter | None = None
-        try:
-            try:
-                async with asyncio.timeout(_CONNECTING):
-                    received, sent = await asyncio.open_connection(
-                        *(proxy or (self._host, self._port)), **direct
-                    )
-                    if tls and proxy is not None:
-                        sent.write(self._tunnel())
-                        head = _Reader(head_only=True)
-                        while not head.is_complete:
-                            head.feed(await received.read(1))
-                        _check_tunnel(head.reply)
-                        await sent.start_tls(self._context(), server_hostname=self._host)
-            except OSError as error:
-                raise NotSent(_os_words(error)) from error
-            yield received, sent
-        finally:
-            if sent is not None:
-                sent.close()
 
 
 class _Reader:
@@ -1585,9 +1540,9 @@ def _asked(fields: _Json, progress: _Progress) -> _Json:
     asking = Asking(fields, told=told)
     asking.client.tick = progress.draw
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except SystemExit:
-        if _run(asking.withdrawn()).get("status") == "withdrawn":
+        if asking.withdrawn().get("status") == "withdrawn":
             progress.say("The question was withdrawn.")
         raise
     finally:
@@ -1749,10 +1704,6 @@ class _NoDecision(Exception):
 
 class _NotYet(_NoDecision):
     """No one decided yet, but someone may do so later."""
-
-
-class _Interrupted(BaseException):
-    """`--timeout` is over, or the agent that waits for the decision has ended."""
 
 
 def _hook(argv: Sequence[str]) -> int:
@@ -2206,7 +2157,7 @@ def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
                 raise _NotYet(words) from None
             words += "; Claude Code cannot defer this call"
         is_last = asking is not None and locks.is_last(key)
-        state = _run(asking.withdrawn(ending.comment, _PARTING)) if asking is not None and is_last else {}
+        state = asking.withdrawn(ending.comment, _PARTING) if asking is not None and is_last else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
@@ -2220,7 +2171,7 @@ def _carried(asking: Asking) -> _Json | None:
     or was lost on its way here.
     """
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except Refused as error:
         if error.code == "ALREADY_PICKED_UP":
             return None
@@ -2266,7 +2217,7 @@ def _is_deferred(event: _Json, key: str | None = None) -> bool:
                 _mark(event, _ToolCall.of(event).use).write_text(key)
             return True
     except (OSError, ValueError, LookupError, TypeError):
-        pass
+        cancelled.set()
     return False
 
 

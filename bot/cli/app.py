@@ -26,7 +26,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 import clarify
 from bot import integrations
 from bot.errors import ClarifyBotError, driver_required
-from core.clock import moment_of
 from core.errors import BadInput, ClarifyError
 
 if TYPE_CHECKING:
@@ -341,6 +340,7 @@ def log(
 ) -> None:
     """Print the log of decisions as JSON Lines: signed entries, each with the receipt that it is about."""
     from bot.cli import running, trust
+    from core.clock import moment_of
 
     with running.trouble_told(json=False) as out:
         if jwt is not None:
