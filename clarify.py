@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     import argparse
     import socket
     import sqlite3
-    import ssl
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -1237,52 +1236,51 @@ class Client:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         return (parts.hostname, parts.port or 80) if parts.hostname else None
 
-    def _tunnel(self) -> bytes:
-        where = f"{self._host}:{self._port}"
-        return f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
-
-    def _context(self) -> ssl.SSLContext:
-        import ssl  # not on this machine
-
-        return ssl.create_default_context()
-
     @contextmanager
     def _connected(self, patience: float) -> Iterator[socket.socket]:
+        """Yields a connection to the bot. Raises NotSent."""
         import socket  # not where only the types are needed
 
-        proxy = self._proxy
+        proxy, connection = self._proxy, None
         try:
             connection = socket.create_connection(proxy or (self._host, self._port), timeout=patience)
-        except OSError as error:
-            raise NotSent(_os_words(error)) from error
-        try:
             if self._tls:
-                try:
-                    if proxy is not None:
-                        connection.sendall(self._tunnel())
-                        head = _Reader(head_only=True)
-                        while not head.is_complete:
-                            head.feed(connection.recv(1))  # nothing of what comes after it
-                        _check_tunnel(head.reply)
-                    connection = self._context().wrap_socket(connection, server_hostname=self._host)
-                except OSError as error:
-                    raise NotSent(_os_words(error)) from error
+                import ssl  # not on this machine
+
+                if proxy is not None:
+                    self._tunnel(connection)
+                connection = ssl.create_default_context().wrap_socket(connection, server_hostname=self._host)
+        except OSError as error:
+            if connection is not None:
+                connection.close()
+            raise NotSent(error.strerror or str(error) or type(error).__name__) from error
+        with connection:
             yield connection
-        finally:
-            connection.close()
+
+    def _tunnel(self, connection: socket.socket) -> None:
+        """Has a proxy connect us to the bot. Raises OSError."""
+        where, head = f"{self._host}:{self._port}", b""
+        connection.sendall(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+        while not head.endswith(b"\r\n\r\n"):  # and nothing of what comes after it
+            if not (byte := connection.recv(1)) or len(head) > 65_536:
+                raise ConnectionError("the proxy does not speak HTTP")
+            head += byte
+        status = head.split(b" ", 2)[1:2]
+        if status != [b"200"]:
+            raise ConnectionError(f"the proxy answered with HTTP {b''.join(status).decode('latin-1')}")
 
 
 class _Reader:
     """Reads one HTTP/1.1 response from the pieces in which it comes (RFC 9112). `body`: what came of it so far."""
 
-    def __init__(self, *, head_only: bool = False) -> None:
+    def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = bytearray()
         self.is_complete = False
         self._data = bytearray()  # not read yet
         self._ended = False
-        self._reading = self._read(head_only=head_only)
+        self._reading = self._read()
         next(self._reading)
 
     @property
@@ -1306,7 +1304,7 @@ class _Reader:
         except (ValueError, IndexError):
             raise ConnectionError("the server does not speak HTTP") from None
 
-    def _read(self, *, head_only: bool) -> Iterator[None]:
+    def _read(self) -> Iterator[None]:
         while self.status < 200:  # more is to come
             first, *lines = (yield from self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             version, status = first.split(" ", 2)[:2]
@@ -1315,7 +1313,7 @@ class _Reader:
             self.status = int(status)
             parts = [line.partition(":") for line in lines]
             self.headers = {name.strip().lower(): value.strip() for name, _, value in parts}
-        if head_only or self.status in {204, 304}:
+        if self.status in {204, 304}:
             return
         if "chunked" in self.headers.get("transfer-encoding", "").lower():
             while size := int((yield from self._until(b"\r\n")).partition(b";")[0], 16):
@@ -1346,15 +1344,6 @@ class _Reader:
         if self._ended:
             raise ConnectionError("the connection ended before the response was complete")
         yield
-
-
-def _check_tunnel(reply: Reply) -> None:
-    if reply.status != 200:
-        raise ConnectionError(f"the proxy answered with HTTP {reply.status}")
-
-
-def _os_words(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
 
 
 def _setting(name: str) -> str | None:
@@ -2217,7 +2206,7 @@ def _is_deferred(event: _Json, key: str | None = None) -> bool:
                 _mark(event, _ToolCall.of(event).use).write_text(key)
             return True
     except (OSError, ValueError, LookupError, TypeError):
-        cancelled.set()
+        pass
     return False
 
 
