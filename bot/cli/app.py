@@ -310,12 +310,12 @@ def keys(
         Literal["rotate"] | None,
         typer.Argument(
             metavar="[rotate]",
-            help="Make the next key instead, announced in the log by the old one. It takes the key file's place, or, with "
-            "`key_env`, is printed for you to put there. The bot signs with it once you restart it.",
+            help="Create the next key, which the old one announces in the log. It replaces the key file or, with `key_env`, "
+            "is printed for you to store. Restart the bot to sign with it.",
         ),
     ] = None,
 ) -> _Act:
-    """List the public keys that receipts were signed with: since when, and where the private key is."""
+    """List the public keys of receipts: since when each is used, and where the private key is."""
     from bot.cli import trust
 
     return trust.list_keys if action is None else trust.rotate_key
@@ -356,9 +356,7 @@ def log(
 def search(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="WORDS", help="All of them must occur; one in quotes with spaces in it is a phrase."
-        ),
+        typer.Argument(metavar="WORDS", help="All of them must occur. Quote words to find them as a phrase."),
     ] = None,
     *,
     by: ByOption = None,
@@ -402,7 +400,7 @@ def verify(
     accept_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KID", help="With --log: a key that may follow though the one before did not announce it."
+            metavar="KID", help="With --log: accept this key, even if the key before it did not announce it."
         ),
     ] = None,
     jwks: Annotated[
@@ -416,7 +414,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A file with the JSON of the arguments: these, exactly, must have been approved.",
+            help="A JSON file with the arguments: exactly these must have been approved.",
         ),
     ] = None,
     approved: Annotated[
@@ -864,8 +862,8 @@ def move(
         typer.Option(
             "--to",
             metavar="URL",
-            help="PostgreSQL's address (postgresql://…), or the variable that holds it, so that no one sees its password in the "
-            "list of processes; or a SQLite file.",
+            help="The environment variable that holds PostgreSQL's address, which keeps its password out of the process list; "
+            "the address itself (postgresql://…); or a SQLite file.",
         ),
     ],
     *,

@@ -304,7 +304,7 @@ def _choose(about: str, options: Mapping[str, str], *, first: str | None = None)
         given = str(typer.prompt("Number", default=str(default)))
         if (found := _picked(given, options)) is not None:
             return found
-        print(f'✗ "{given}" is not one of them')
+        print(f'✗ "{given}" is not in the list')
 
 
 def _picked(given: str, options: Mapping[str, str]) -> str | None:
@@ -331,7 +331,7 @@ async def _on_call(slack: _Slack, channel: str) -> list[str]:
             found.append(person)
         else:
             if len(found) > 1 and any(each.startswith("S") for each in found):
-                print("✗ give people, or one user group alone")
+                print("✗ Give people or one user group, not both")
                 continue
             return list(dict.fromkeys(found))
 

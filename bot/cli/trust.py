@@ -68,7 +68,9 @@ def list_keys(out: Output, config: Path | None) -> None:
         ]
         for row in rows
     ]
-    out.show({"keys": rows}, Table(_COLUMNS, cells, empty="The first start of the bot makes a key."))
+    out.show(
+        {"keys": rows}, Table(_COLUMNS, cells, empty="No key yet: the bot creates one when it first starts.")
+    )
     if trouble is not None and (known or place.variable is not None or place.file.exists()):
         out.note(f"clarify: {trouble}")
 
