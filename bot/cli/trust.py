@@ -26,7 +26,7 @@ from bot.decisions import chain, log
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
 from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import DEFAULT_FILE, load_shell_settings
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
 from bot.storage.outside import changed, kept_at
@@ -338,6 +338,8 @@ def _keys(place: str | None, config: Path | None, out: Output) -> dict[str, Any]
         BadInput: it cannot be read, or is none.
     """
     if place is None:
+        if config is None and not DEFAULT_FILE.exists():
+            raise BadInput("There is no clarify.toml in this folder. Give the bot's keys with --jwks.")
         return {"keys": _configured(config, out)}
     if "://" in place:
         parts = urlsplit(place)

@@ -80,7 +80,8 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
 
 
 def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
-    """Reads the same file for the shell: requires no secret, and in a folder that has only a database uses the defaults.
+    """Reads the same file for the shell: requires no secret, and uses the defaults where there are only workflows or a
+    database.
 
     Raises:
         ConfigurationError: with every problem found, one a line.
@@ -91,7 +92,7 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
         configuration = Configuration.model_validate(
             {name: {} for name in _SECTIONS}, context={"folder": folder}
         )
-        if configuration.storage.path.exists():
+        if configuration.storage.path.exists() or configuration.ledger.workflows.exists():
             return ShellSettings.model_construct(
                 **dict(configuration), file=None, folder=folder, by_variable={}
             )

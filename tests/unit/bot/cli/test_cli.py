@@ -89,6 +89,13 @@ def test_cli_reads_no_database_before_there_is_one(
     assert [each.name for each in tmp_path.iterdir()] == ["clarify.toml"]
 
 
+def test_cli_verify_says_where_the_keys_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["verify", "-"], input="a.b.c", catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "no clarify.toml in this folder. Give the bot's keys with --jwks." in done.stderr
+
+
 def test_cli_says_in_a_sentence_that_the_disk_is_full(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
