@@ -321,7 +321,7 @@ def keys(
     return trust.list_keys if action is None else trust.rotate_key
 
 
-@app.command(cls=ShellCommand, rich_help_panel=_KEPT)
+@_command(_KEPT)
 def log(
     name: Annotated[
         str | None,
@@ -336,20 +336,18 @@ def log(
         str | None,
         typer.Option(metavar="ID", help="Print only the receipt of this question's last decision."),
     ] = None,
-    config: ConfigOption = None,
-) -> None:
+) -> _Act:
     """Print the log of decisions as JSON Lines: signed entries, each with the receipt that it is about."""
-    from bot.cli import running, trust
+    from bot.cli import trust
     from core.clock import moment_of
 
-    with running.trouble_told(json=False) as out:
-        if jwt is not None:
-            trust.print_receipt(out, jwt, config)
-            return
-        now = datetime.now(UTC)
-        start = moment_of(since, now, "--since") if since is not None else None
-        end = moment_of(until, now, "--until") if until is not None else None
-        trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
+    if jwt is not None:
+        return lambda out, config: trust.print_receipt(out, jwt, config)
+    now = datetime.now(UTC)
+    start = moment_of(since, now, "--since") if since is not None else None
+    end = moment_of(until, now, "--until") if until is not None else None
+    wanted = trust.Filter(name, start, end, agent, by)
+    return lambda out, config: trust.print_log(out, wanted, config)
 
 
 @_command(_TOGETHER)
