@@ -218,8 +218,9 @@ def main() -> None:
             with driver_required():
                 app()
         finally:
-            with suppress(BrokenPipeError):  # the reader has had enough
-                sys.stdout.flush()
+            if sys.stdout is not None:  # it may be closed
+                with suppress(BrokenPipeError):  # the reader has had enough
+                    sys.stdout.flush()
     except (ClarifyBotError, ClarifyError) as error:
         _say(str(error))
         sys.exit(getattr(error, "exit_code", 1))

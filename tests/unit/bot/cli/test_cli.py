@@ -96,6 +96,12 @@ def test_cli_verify_says_where_the_keys_come_from(tmp_path: Path, monkeypatch: p
     assert "no clarify.toml in this folder. Give the bot's keys with --jwks." in done.stderr
 
 
+def test_cli_ends_as_it_should_with_its_output_closed(tmp_path: Path) -> None:
+    words = f"{sys.executable} -m bot.cli check --json --config {tmp_path}/none.toml >&-"
+    done = subprocess.run(["sh", "-c", words], stderr=PIPE, text=True, check=False)
+    assert (done.returncode, "unexpected" in done.stderr) == (2, False), done.stderr
+
+
 def test_cli_says_in_a_sentence_that_the_disk_is_full(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
