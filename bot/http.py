@@ -362,7 +362,7 @@ def json_body(message: dict[str, Any]) -> bytes:
 def words(error: BaseException) -> str:
     """Describes a network failure for people, by its class: the library's text may quote the token."""
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect ({_root(error)})"
+        return f"cannot connect to {error.host}:{error.port} ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
         (NotLeading, "this bot does not lead now"),
         (aiohttp.ConnectionTimeoutError, f"no connection within {CONNECT_TIMEOUT:g} s"),

@@ -218,18 +218,23 @@ def span_of(text: str) -> timedelta | None:
     return total or None
 
 
-def span_before(text: str, now: datetime) -> tuple[datetime | None, timedelta]:
-    """Returns when a span such as `7d` that ends now began (None: before any possible time), and its length.
+def moment_of(text: str, now: datetime, option: str = "") -> datetime:
+    """Returns the moment that a date (`2026-11-01`, midnight UTC), a time, or a span before now (`30d`) means. A span that is
+    too long begins with the first possible time. `option`: what a message names.
 
     Raises:
-        BadInput: not a time span.
+        BadInput: it is none of these.
     """
     try:
-        if (length := span_of(text)) is not None:
-            return now - length if length < now - _FIRST else None, length
-    except OverflowError:
-        pass  # too long for a datetime
-    raise BadInput(f"{text[:40]!r} is not a time span, such as 90m, 24h, 7d or 2w.")
+        if (span := span_of(text)) is not None:
+            return now - span if span < now - _FIRST else _FIRST
+        at = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        where = f"{option}: " if option else ""
+        raise BadInput(
+            f"{where}{text[:40]!r}: expected a date such as 2026-11-01, or a time span such as 30d."
+        ) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def is_like_span(text: str) -> bool:

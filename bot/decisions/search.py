@@ -98,6 +98,9 @@ def _found(
     if search.span is not None:
         conditions.append("at >= :since")
         values["since"] = (now - search.span).timestamp()
+    if search.until is not None:
+        conditions.append("at < :until")
+        values["until"] = search.until.timestamp()
     rows: list[Row] = []
     for where, more in _visible(tx, sees):
         fits = " and ".join([*conditions, where])

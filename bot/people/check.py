@@ -406,7 +406,9 @@ def _person(subject: str, profile: Profile) -> CheckResult:
 def _refused(subject: str, error: SlackError, name: str = "") -> CheckResult:
     code = "ratelimited" if isinstance(error, SlackBusyError) else getattr(error, "code", None)
     if code is None:
-        text = f"Slack cannot be reached: {str(error).partition(': ')[2]}"
+        cause: Any = error.__cause__  # aiohttp's error of a connection names the address
+        at = f" at {cause.host}:{cause.port}" if hasattr(cause, "host") else ""
+        text = f"Slack{at} cannot be reached: {str(error).partition(': ')[2]}"
         return wrong(subject, text, "check the network, SLACK_API_URL, and https://slack-status.com")
     needs = _body(getattr(error.__cause__, "response", None)).get("needed")
     text = f"{name and f'{name}: '}Slack says {code}{f' (needs {needs})' if needs else ''}"

@@ -99,7 +99,8 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
 
 
 def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
-    """Reads the same file for the shell: requires no secret, and without a file uses the defaults.
+    """Reads the same file for the shell: requires no secret, and uses the defaults where there are only workflows or a
+    database.
 
     Raises:
         ConfigurationError: with every problem found, one a line.
@@ -110,7 +111,10 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
         configuration = Configuration.model_validate(
             {name: {} for name in _SECTIONS}, context={"folder": folder}
         )
-        return ShellSettings.model_construct(**dict(configuration), file=None, folder=folder, by_variable={})
+        if configuration.storage.path.exists() or configuration.ledger.workflows.exists():
+            return ShellSettings.model_construct(
+                **dict(configuration), file=None, folder=folder, by_variable={}
+            )
     source = _read_source(file)
     document = _document(source, file)
     found = _Integrations(document, file.resolve().parent)
@@ -443,10 +447,9 @@ def tables(document: Mapping[str, Any], array: str) -> Iterator[tuple[int, Mappi
 
 def describe(problems: Iterable[SettingsProblem], source: str, file: str) -> list[str]:
     """Returns one line per problem, in the file's order: `clarify.toml:12: producers[0].dialect: expected …`."""
-    lines = line_numbers(source)
     told = []
     for place, text in problems:
-        number = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+        number = line_of(source, place, str(place[-1])) if place else None
         where = file if number is None else f"{file}:{number}"
         key = dotted(place)
         told.append((number or 0, f"{where}: {key}: {text}" if key else f"{where}: {text}"))
@@ -468,7 +471,7 @@ def syntax_error(error: tomllib.TOMLDecodeError, source: str, file: str) -> str:
 
 def line_of(source: str, place: Place, word: str) -> int | None:
     """Returns the line with `word` under a key, or the key's line if it is not found. Understands lists of several
-    lines.
+    lines, also of inline tables.
     """
     lines = line_numbers(source)
     known = next((place[:n] for n in range(len(place), 0, -1) if place[:n] in lines), None)
@@ -479,10 +482,16 @@ def line_of(source: str, place: Place, word: str) -> int | None:
         (number for key, number in lines.items() if number > start and key[: len(known)] != known),
         default=None,
     )
-    for number, line in enumerate(source.splitlines()[start - 1 : end and end - 1], start=start):
-        if re.search(rf"\b{re.escape(word)}\b", line.partition("#")[0]):
-            return number
-    return start
+    texts = [line.partition("#")[0] for line in source.splitlines()[start - 1 : end and end - 1]]
+    index = next((part for part in place[len(known) :] if isinstance(part, int)), -1)
+    if index >= 0 and any("{" in text for text in texts):
+        counted = [sum(text.count("{") for text in texts[: n + 1]) for n in range(len(texts))]
+        first = next((n for n, count in enumerate(counted) if count > index), 0)
+        after = next((n for n, count in enumerate(counted) if count > index + 1 and n > first), len(texts))
+        texts, start = texts[first:after], start + first
+    return next(
+        (n for n, text in enumerate(texts, start) if re.search(rf"\b{re.escape(word)}\b", text)), start
+    )
 
 
 def dotted(place: Place) -> str:
@@ -514,7 +523,8 @@ def line_numbers(source: str) -> dict[Place, int]:
                 table = (*table, counts[name])
             elif table[0] in counts:
                 table = (table[0], counts[str(table[0])], *table[1:])
-            found.setdefault(table, number)
+            for length in range(1, len(table) + 1):
+                found.setdefault(table[:length], number)
         elif key := re.match(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=", line):
             found.setdefault((*table, key.group(1)), number)
     return found

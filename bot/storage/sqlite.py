@@ -38,7 +38,7 @@ from bot.storage import schema
 from bot.storage.store import Store, require_here
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
-from core.files import DEBOUNCE, STEP, make_folder, make_private, sync
+from core.files import DEBOUNCE, STEP, make_folder, make_private, sync, why_not_creatable
 
 _T = TypeVar("_T")
 _BUSY_MS = 1000  # a write may wait behind one that waits as long; Slack allows three seconds
@@ -602,14 +602,20 @@ def _require_here(db: sqlite3.Connection, path: Path) -> None:
 
 
 def check_storage(path: Path) -> CheckResult:
-    """Checks the lock that a running bot holds, then the file itself."""
-    subject, is_there = "storage.path", path.exists()
+    """Checks the lock that a running bot holds, then the file itself. Creates nothing."""
+    is_there = path.exists() or InSqlite(path).is_in_use()
+    return _check_file(path) if is_there else _check_place(path)
+
+
+def _check_file(path: Path) -> CheckResult:
+    subject = "storage.path"
     try:
-        with exclusive(path):
-            if is_there:
-                with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
-                    db.row_factory = sqlite3.Row
-                    _require_here(db, path)
+        with (
+            exclusive(path),
+            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db,
+        ):
+            db.row_factory = sqlite3.Row
+            _require_here(db, path)
     except StorageMoved as error:
         return wrong(subject, str(error), "name the database that it moved to")
     except StorageInUseError:
@@ -623,4 +629,11 @@ def check_storage(path: Path) -> CheckResult:
         return wrong(
             subject, f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
         )
-    return right(subject, f"{path} {'is ready' if is_there else 'will be created'}")
+    return right(subject, f"{path} is ready")
+
+
+def _check_place(path: Path) -> CheckResult:
+    why = why_not_creatable(path)
+    if why is not None:
+        return wrong("storage.path", f"{path} cannot be created: {why}", "choose another, or mount its disk")
+    return right("storage.path", f"{path} will be created")

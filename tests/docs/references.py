@@ -24,15 +24,15 @@ from prometheus_client import Counter, Histogram
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-import clarify
 from bot import integrations, responders
 from bot.ask import receiver
 from bot.ask.inbox import Backlog
 from bot.ask.push import MOST_READERS
 from bot.ask.questions import KEYS_KEPT, LARGEST_PAGE, MOST_LISTED, QuestionRefused
 from bot.ask.tools import RECEIPT_LIMIT, TOOLS
-from bot.cli import agents, install, setup
+from bot.cli import setup
 from bot.cli.app import app as shell
+from bot.cli.completion import PARSERS
 from bot.cli.running import EXIT_CODES
 from bot.commands import commands, grammar
 from bot.integrated import commands_of
@@ -474,17 +474,9 @@ def shell_commands() -> str:
     root: Any = get_command(shell)
     parts = []
     for name, command in root.commands.items():
-        parser = _PARSERS.get(name)
+        parser = PARSERS.get(name)
         parts.append(f"#### `clarify {name}`\n" + "".join(f"\n{each}\n" for each in _about(command, parser)))
     return "\n".join(parts)
-
-
-_PARSERS: dict[str, Callable[[], ArgumentParser]] = {
-    "ask": lambda: clarify.shell_parser("ask"),
-    "approve": lambda: clarify.shell_parser("approve"),
-    "hook": install.hook_parser,
-    "mcp": agents._parser,
-}
 
 
 def _about(command: Any, parser: Callable[[], ArgumentParser] | None) -> Iterator[str]:

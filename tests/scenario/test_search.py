@@ -314,8 +314,6 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
 async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_without_it(
     stage: World, table: Table
 ) -> None:
-    empty = await beside(stage, "search", "anything")
-    assert (empty.code, empty.out) == (0, "")
     async with stage.bot():
         here = table.put("Rotate the keys?", answer="Only\non staging", user=FOLAKE)
         own = table.put(
@@ -341,6 +339,8 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         assert await found("rotate", "since", "30m") == []
         assert len(await found("filler", "--limit", "0")) == 60
         assert len(await found("filler", "--since", "2020-01-01")) == 50
+        assert await found("rotate", "--until", "59d") == []
+        assert len(await found("--until", "59d", "--since", "61d")) == 50
     said = await beside(stage, "search", "rotate")
     assert [line.split("\t")[0] for line in said.out.splitlines()] == [none, own, here]
     assert (
@@ -355,7 +355,7 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
     for typed, expected in (
         ((), "What are you looking for?"),
         (("x", "by"), "Expected for example “by @ann”"),
-        (("x", "--since", "yesterday"), "expected a date such as 2026-03-01, or a time span such as 30d"),
+        (("x", "--since", "yesterday"), "expected a date such as 2026-11-01, or a time span such as 30d"),
         (("x", "since", "1d", "--since", "2d"), "“since” is given twice"),
     ):
         said = await beside(stage, "search", *typed)

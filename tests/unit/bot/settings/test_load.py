@@ -68,10 +68,13 @@ def test_shell_settings_know_every_secret_so_that_no_command_sees_it(
     assert built["x"].env == {"HOME": "/home/agent"}
 
 
-def test_shell_settings_without_a_file_are_the_defaults(
+def test_shell_settings_beside_a_database_without_a_file_are_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"clarify.toml: no such file"):
+        load_shell_settings(None, {})
+    (tmp_path / "clarify.db").touch()
     settings = load_shell_settings(None, {})
     assert (settings.file, settings.folder) == (None, tmp_path)
     assert settings.ledger.workflows == tmp_path / ".agentx/workflows"
@@ -327,6 +330,9 @@ def test_os_identity_of_a_user_without_a_name_is_the_number(monkeypatch: pytest.
             '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\n' * 2,
             "webhooks[1].url: duplicates that of webhooks[0]",
         ),
+        ('[[on_call]]\nname = "a"\nsteps = [\n {after = "0s", notify = ["dm"]},\n {after = "3m", notfy = ["dm"]},\n]', 'clarify.toml:5: on_call[0].steps[1].notfy: unknown key; did you mean "notify"?'),
+        ('[[on_call]]\nname = "a"\nsteps = [\n {after = "0s", notify = ["dm"]},\n {after = "3m"},\n]', "clarify.toml:5: on_call[0].steps[1].notify: required"),
+        ("[slack]\n[routes.x]\na = 1", "clarify.toml:2: routes: expected a list"),
         ("[responders.architect]\nlimit = 3", "clarify.toml:2: responders.architect.limit: unknown key; expected one of command, http, people, timeout, token_env"),
         ("[responders.architect]\ntimeout = '3s'", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
         ('[responders.architect]\npeople = "general"', 'clarify.toml:2: responders.architect.people: "general" is not a channel'),
