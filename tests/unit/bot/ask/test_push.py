@@ -17,8 +17,6 @@ from bot.errors import StorageUnavailable
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.ask.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
-SECRET = "Deploy to production?"
-
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -136,20 +134,6 @@ async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock:
         reader.close()
 
 
-async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:
-    await bot.post(asked(clock))
-    await bot.producers.send("planner", answer(clock))
-    first = await bot.push().open(None)
-    before = await first.next()
-    await bot.post(
-        {"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": "a", "capabilities": {}}
-    )
-    first.close()
-    await bot.producers.send("planner", answer(clock))
-    second = await bot.push().open(None)
-    assert await second.next() == before
-
-
 async def test_token_used_for_another_question_has_its_own_reply(bot: Life, clock: ManualClock) -> None:
     await bot.producers.send("planner", answer(clock))
     await bot.producers.send("planner", answer(clock, response="no"))
@@ -232,17 +216,6 @@ async def test_reader_gets_no_reply_that_its_session_went_on_with(bot: Life, clo
     assert await tokens(bot) == [TOKEN]
     await bot.post(state(clock, 101))
     assert await tokens(bot) == []
-
-
-async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock: ManualClock) -> None:
-    question = asked(clock)
-    await bot.post(question)
-    await bot.producers.send("planner", answer(clock))
-    assert await tokens(bot) == [TOKEN]
-    await clock.advance(5)
-    for again in ({}, {"timestamp": clock.now().isoformat()}, {"event_id": "evt_another"}):
-        await bot.post(question | again)  # the agent began anew, and has forgotten
-    assert await tokens(bot) == [TOKEN]
 
 
 async def test_event_of_before_confirms_nothing(bot: Life, clock: ManualClock) -> None:
