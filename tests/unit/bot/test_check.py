@@ -94,9 +94,12 @@ async def wrong(settings: Settings) -> list[str]:
     return [f"{finding.subject}: {finding.text}" for finding in found if not finding.ok]
 
 
-def test_check_tries_redaction_against_texts_that_slow_it_down(tmp_path: Path) -> None:
+def test_check_tries_redaction_against_texts_that_slow_it_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = ["sk-[a-z0-9]{20,}", "[A-Za-z0-9.-]{1,64}@[A-Za-z0-9.-]{1,255}[.][a-z]{2,24}"]
     slow = ["[A-Za-z0-9.-]+@[A-Za-z0-9.-]+[.][a-z]{2,}", "(x+x+)+y"]
+    monkeypatch.setattr("bot.ask.redaction.BUDGET", 0.5)
     found = [
         each
         for each in check_machine(pushing(tmp_path, "b", f"redact = {[*usual, *slow]}"))

@@ -126,7 +126,8 @@ async def test_everybody_is_asked_for_in_pages_and_once(
     tmp_path: Path, workspace: Workspace, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.people.directory._PAGE", 3)
-    workspace.faults.add("users.list", "429:0", times=1)
+    monkeypatch.setattr("bot.slackapi._DEFAULT_WAIT", 0.05)
+    workspace.faults.add("users.list", "429", times=1)
     last = "U0ZZZ"
     newcomer(workspace, last, "Zoe Last")
     for _ in range(2):
