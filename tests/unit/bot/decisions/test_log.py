@@ -30,7 +30,7 @@ from core.clarification import Answer, Clarification, Confirmation, Direct
 from core.ledger import OfIssue
 from core.matching import followed_up
 from core.records import Subject, forgotten
-from core.transitions import answered, opened
+from core.transitions import abandoned, answered, opened
 from tests.kit.builders import ADE, LATER, MONTH, NOW, SLA, ask, changed
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server
@@ -183,6 +183,21 @@ async def test_only_genuine_receipts_are_logged_each_once(keeping: Keeping, sign
     assert (row["channel"], row["ts"], row["recipient"]) == (AGENTS, None, None)
     assert row["deciders"] == " user:slack/t1/u1  u1 "
     assert "go" in row["words"].splitlines()
+
+
+async def test_every_end_of_a_round_has_its_entry(keeping: Keeping, signing: Signing) -> None:
+    """Also of what ended while no bot ran, and of rounds that a later one follows."""
+    async with keeping.leads():
+        pass
+    await keeping.put(decided(1, signing))
+    await keeping.again("CLR-42-001")
+    await keeping.put(abandoned(await keeping.put(opened(42, 2, NEXT, NOW, SLA)), "expired", LATER))
+    async with keeping.leads():
+        pass
+    assert await keeping.jtis() == ["CLR-42-001/1", "CLR-42-001/2", "CLR-42-002/1"]
+    async with keeping.leads():
+        pass
+    assert (await keeping.check()).decisions == 3
 
 
 async def test_receipt_by_a_new_key_of_another_replica_is_known(keeping: Keeping, tmp_path: Path) -> None:
