@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from tests.kit.builders import closed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, sqlite_of
 from tests.kit.ledgers import held
+from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put, recorded
 
 MONTH = timedelta(days=30)
@@ -323,6 +325,24 @@ async def test_file_gets_smaller(store: Store, monkeypatch: pytest.MonkeyPatch) 
 
 def upkeep(store: Store, clock: ManualClock, index: Index, keep: timedelta | None = MONTH) -> Upkeep:
     return Upkeep(store=store, index=index, clock=clock, keep=keep)
+
+
+async def test_run_tidies_at_the_start_and_a_day_later(store: Store) -> None:
+    clock = ManualClock(START + MONTH + timedelta(hours=12))
+    for number, about in enumerate(["CLR-1-001", "CLR-2-001"]):
+        at = START + timedelta(days=number)
+        await recorded(store, about, live=0, closed=at.timestamp())
+    task = asyncio.create_task(upkeep(store, clock, Index()).run())
+    try:
+        await until(lambda: clock.sleeping)
+        assert await names(store, "clarifications", "id") == ["CLR-2-001"]
+        await clock.advance(86_400)
+        await until(lambda: clock.slept == [86_400.0, 86_400.0])
+        assert await names(store, "clarifications", "id") == []
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @pytest.mark.parametrize(("keep", "left"), [(None, 3), (MONTH, 2)])
