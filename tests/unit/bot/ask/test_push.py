@@ -134,6 +134,20 @@ async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock:
         reader.close()
 
 
+async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.producers.send("planner", answer(clock))
+    first = await bot.push().open(None)
+    before = await first.next()
+    await bot.post(
+        {"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": "a", "capabilities": {}}
+    )
+    first.close()
+    await bot.producers.send("planner", answer(clock))
+    second = await bot.push().open(None)
+    assert await second.next() == before
+
+
 async def test_token_used_for_another_question_has_its_own_reply(bot: Life, clock: ManualClock) -> None:
     await bot.producers.send("planner", answer(clock))
     await bot.producers.send("planner", answer(clock, response="no"))
