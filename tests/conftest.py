@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import hypothesis
 import pytest
+import structlog
 import uvicorn
 from httpx._transports import default as _default
 
@@ -119,6 +120,9 @@ hypothesis.settings.load_profile("busy machine")
 
 # Tests call this machine only: the authorities of the world, 40 ms to read, are read once for all their clients.
 vars(_default)["create_ssl_context"] = functools.cache(httpx.create_ssl_context)
+
+# Each traceback with all local variables in colours takes a second. The product's own logs have plain ones, too.
+vars(structlog.get_config()["processors"][-1])["_exception_formatter"] = structlog.dev.plain_traceback
 
 
 class _Hasty(ModuleType):

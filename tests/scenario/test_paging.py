@@ -311,6 +311,41 @@ async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: 
         await stage.reply()
 
 
+async def test_p12_rest_of_a_long_page_is_in_its_thread_and_goes_with_it(stage: Night) -> None:
+    """Inert, as the agent wrote it; in the card's thread it stands once, below the card."""
+
+    def rest_of(there: list[Message], page: Message) -> list[Message]:
+        return [each for each in there if each.thread_ts == page.ts and key_of(each).startswith("more:")]
+
+    long = "Deploy? " + "Use <!channel> *bold* `code` & a < b, or <https://x|y>? " * 150 + "The end."
+    async with stage.bot(stage.config(step("0s", "thread", "dm", every="5m"))) as bot:
+        await stage.emit("rpl_1", question=long, timeout_seconds=36_000, **WORDS)
+        card = await stage.card("Deploy?")
+        await stage.escalate()
+        page = await stage.live("Deploy?")
+        await stage.until(lambda: any("The end." in said(each) for each in rest_of(stage.pages(), page)))
+        rest = rest_of(stage.pages(), page)
+        blocks = [block for each in rest for block in each.blocks]
+        assert {block["text"]["type"] for block in blocks} == {"plain_text"}
+        lines = "\n".join(block["text"]["text"] for block in blocks).split("\n")
+        agents = lines[1 : lines.index("Why: it is urgent")]
+        assert all(line.startswith("│ ") for line in agents)
+        assert "".join("".join(agents).split()).replace("│", "") == "".join(long.split())
+        assert not any("<!channel>" in each.text or "<https" in each.text for each in rest)
+        below = rest_of(stage.workspace.messages(AGENTS), card)
+        assert {key_of(each).rpartition(":")[0] for each in below} == {f"more:card:{FIRST}:1"}
+
+        await stage.later(bot, minutes=5, seconds=1)
+        again = await stage.live("Deploy?", but=[page.ts])
+        for each in (page, *rest):
+            await stage.gone(each)
+        await stage.until(lambda: len(rest_of(stage.pages(), again)) == len(rest))
+
+
+def key_of(message: Message) -> str:
+    return str((message.metadata or {}).get("event_payload", {}).get("key", ""))
+
+
 @pytest.mark.needs("ledgerfiles")
 async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night) -> None:
     """All four are escalated while the bot is down: it finds them together."""

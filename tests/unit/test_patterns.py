@@ -48,12 +48,8 @@ def test_each_pattern_takes_linear_time(part: int) -> None:
     ("pattern", "methods"),
     [
         (r"[ \t]*<@U1>", {"sub"}),
-        (r"[\d.]*\d[\d.]*", {"fullmatch"}),
-        (r"^(\s*)>", {"sub"}),
         (r"(a|aa)*b", {"match"}),
-        (r"(\d+)*x", {"match"}),
         (r"\[+[^\]\n]*\]", {"search"}),
-        (r"x.*y.*z", {"search"}),
         (rb"^BEGIN\n.*?^END", {"search"}),
         (r"(.+?)\s*\(.*\)", {"fullmatch"}),
     ],

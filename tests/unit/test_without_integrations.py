@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("bot", "core", "templates", "workspace", "clients", "tests", "docs", "deploy", "examples")
-A_FEW = ("tests/unit/bot/test_feed.py", "tests/unit/bot/test_notices.py", "tests/acceptance/test_keeping.py")
+A_FEW = ("tests/unit/bot/test_feed.py", "tests/acceptance/test_keeping.py")
 MORE = (
     "tests/unit",
     *(f"tests/scenario/test_{each}.py" for each in ("approvals", "mcp", "paging", "questions", "shell")),

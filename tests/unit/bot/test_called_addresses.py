@@ -189,7 +189,7 @@ async def test_lookups_that_get_no_answer_delay_nothing_else(monkeypatch: pytest
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", never)
-    monkeypatch.setattr(bot.http, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(total=None, connect=0.05))
     clients = [HttpClient(None) for _ in range(40)]  # more than there are shared threads
     try:
         tries = [each.request("POST", f"https://{NAME}/", b"{}") for each in clients]

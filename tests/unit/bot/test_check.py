@@ -40,7 +40,6 @@ from workspace.seed import (
     BOT_TOKEN,
     FALLBACK,
     FOLAKE,
-    GIO,
     GONE,
     ONCALL,
     PLATFORM,
@@ -96,9 +95,12 @@ async def wrong(settings: Settings) -> list[str]:
     return [f"{finding.subject}: {finding.text}" for finding in found if not finding.ok]
 
 
-def test_check_tries_redaction_against_texts_that_slow_it_down(tmp_path: Path) -> None:
+def test_check_tries_redaction_against_texts_that_slow_it_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = ["sk-[a-z0-9]{20,}", "[A-Za-z0-9.-]{1,64}@[A-Za-z0-9.-]{1,255}[.][a-z]{2,24}"]
     slow = ["[A-Za-z0-9.-]+@[A-Za-z0-9.-]+[.][a-z]{2,}", "(x+x+)+y"]
+    monkeypatch.setattr("bot.ask.redaction.BUDGET", 0.5)
     found = [
         each
         for each in check_machine(pushing(tmp_path, "b", f"redact = {[*usual, *slow]}"))
@@ -289,16 +291,6 @@ async def test_check_names_the_scope_that_tells_two_accounts_of_one_person(
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"users:read.email"}
     found = await wrong(configure(f'[[routes]]\nchannel = "{AGENTS}"\n{rule}'))
     assert "SLACK_BOT_TOKEN scopes: missing: users:read.email" in found
-
-
-async def test_check_counts_two_accounts_of_one_person_once(
-    configure: Configure, workspace: Workspace
-) -> None:
-    workspace.change_user(GIO, email="Ade@Local.example")
-    found = await wrong(
-        configure(f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{GIO}"]\napprovals = 2')
-    )
-    assert found == [f"routes[0].approvals: only 1 may answer in {AGENTS}, but 2 people must approve"]
 
 
 async def test_check_notes_an_app_that_may_read_history_once_a_minute(
@@ -831,22 +823,6 @@ async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(
     assert len(bad) == 1
     assert expected in bad[0].text
     assert bad[0].line == "clarify.toml:7"
-
-
-@pytest.mark.needs("ical")
-async def test_check_counts_and_lists_what_cannot_be_read_of_a_calendar(
-    configure: Configure, feed: Feed
-) -> None:
-    feed.shifts = [("ade", -1, 500), *[(f"?Ann {n}", 200, 210) for n in range(22)]]
-    result, on_call = await of_feeds(configure, feed)
-    assert (result.ok, result.warns, on_call.ok) == (True, True, True)
-    assert result.text.startswith("the calendar has 22 events that can't be read in full: “?Ann 0” of 20")
-    assert result.text.count("its time zone “Mars” is unknown") == 20
-    assert result.text.endswith("; and 2 more")
-    feed.shifts = [("?Ann", -1, 1)]
-    (result,) = await of_feeds(configure, feed)
-    assert not result.ok
-    assert "the calendar cannot be read: it does not say who is on call now (“?Ann” of" in result.text
 
 
 @pytest.mark.needs("ical")

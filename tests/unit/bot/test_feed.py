@@ -15,13 +15,11 @@ from bot import feed as feeding
 from bot.errors import StorageUnavailable
 from bot.feed import Feed
 from bot.storage.changes import Position, RecordChange
-from bot.storage.ledger import DatabaseLedger, hold, rewrite, tell
+from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import FORGOTTEN
 from core.clarification import Clarification
 from core.ledger import OfIssue
-from core.records import forgotten
 from core.transitions import abandoned
 from tests.kit import builders
 from tests.kit.builders import LATER
@@ -186,22 +184,6 @@ def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_what_is_configured_no_more_is_dropped_and_told(world: World) -> None:
-    taker = Taker()
-    taker.fails_on = {"CLR-42-001"}
-    async with world.leading(taker):
-        await world.told(await world.put(builders.record()))
-    await world.put(builders.record(seq=2))
-    assert await world.count("changes") == 1
-    with capture_logs() as logs:
-        async with world.leading():
-            pass
-    assert [(each["event"], each["consumer"]) for each in logs] == [
-        ("dropped a consumer of changes that is no longer configured", "taker")
-    ]
-    assert [await world.count(table) for table in ("changes", "consumers", "failed_changes")] == [0, 0, 0]
-
-
 async def test_change_that_fails_is_undone_told_and_passed(world: World) -> None:
     taker, other = Taker(), Taker("other")
     taker.fails_on = {"CLR-42-001"}
@@ -287,27 +269,6 @@ async def test_cursor_follows_an_observer_that_finishes_after_it_was_stored(
         assert await world.count("changes") == 0
 
 
-async def test_cursor_follows_an_observer_that_finishes_while_it_is_stored(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror, database, stored = Mirror(), sqlite_of(world.store), list[int]()
-    mirror.holds = "CLR-42-001"
-    commit = database.commit
-
-    async def finishing(works: Any) -> Any:
-        results = await commit(works)
-        mirror.finish()
-        stored.append(len(works))
-        return results
-
-    async with world.leading(mirror):
-        record = await world.put(builders.record())
-        monkeypatch.setattr(database, "commit", finishing)
-        await world.told(record)
-        await until(lambda: stored == [1, 1])
-        assert await world.count("changes") == 0
-
-
 async def test_observer_that_is_new_or_lagged_too_far_looks_at_all(world: World) -> None:
     taker, mirror, keep = Taker(), Mirror(), timedelta(days=30)
     async with world.leading(taker):
@@ -350,17 +311,6 @@ async def test_what_comes_before_it_can_be_taken_is_read_again(
     assert taker.told == [f"CLR-42-00{n} requested/1" for n in range(1, 6)]
 
 
-async def test_what_is_told_without_a_write_is_heard(world: World) -> None:
-    taker = Taker()
-    async with world.leading(taker):
-        record = await world.put(builders.record())
-        await world.told(record)
-        await world.store.write(lambda tx: tell(tx, record.id, "callback/1", world.clock.now()))
-        world.feed.wake()
-        await world.quiet()
-    assert taker.told == ["CLR-42-001 requested/1", "CLR-42-001 callback/1"]
-
-
 async def test_record_that_cannot_be_read_is_a_failure_like_that(world: World) -> None:
     taker = Taker()
     async with world.leading(taker) as feed:
@@ -397,26 +347,6 @@ async def test_what_lags_too_long_begins_again_with_what_is_open(world: World, d
         assert trouble is None
 
 
-async def test_cursor_that_only_moves_waits_for_the_next_transaction(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taker = Taker()
-    async with world.leading(taker):
-        record = await world.put(builders.record())
-        await world.told(record)
-        commits = counted(world.store, monkeypatch)
-        record = await world.put(record)  # tells nothing
-        await world.told(record)
-        assert commits == [1]
-        assert await world.count("changes") == 1
-        await touch(world)
-        assert commits == [1, 2]
-        assert await world.count("changes") == 0
-        await world.told(await world.put(record))
-        await until(lambda: commits == [1, 2, 1, 1])
-        assert await world.count("changes") == 0
-
-
 async def test_what_a_transaction_of_unknown_outcome_stored_is_not_stored_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,23 +371,6 @@ async def test_what_a_transaction_of_unknown_outcome_stored_is_not_stored_again(
         assert taker.loaded == 2, "nobody else was told of what it stored"
         assert await world.count("counters") == 1
         assert await world.count("failed_changes") == 0
-
-
-async def test_forgotten_record_is_a_change(world: World) -> None:
-    taker = Taker()
-    async with world.leading(taker):
-        record = await world.put(builders.record())
-        await world.told(await world.put(abandoned(record, "by hand", LATER)))
-
-        def forget(tx: Tx) -> None:
-            hold(tx, [record.id])
-            rewrite(tx, [record.id], forgotten, FORGOTTEN, world.clock.now())
-
-        await world.store.write(forget)
-        world.feed.wake()
-        await world.quiet()
-    told = ("requested/1", "abandoned/1", "forgotten")
-    assert taker.told == [f"CLR-42-001 {each}" for each in told]
 
 
 async def test_restored_changes_come_before_all_that_follow(world: World) -> None:
@@ -565,15 +478,3 @@ async def test_part_that_fails_to_begin_is_left_out_and_begins_at_the_next_start
     assert not await anew(world)
     async with world.leading(part, sound, keep=keep):
         assert await anew(world)
-
-
-async def test_consumer_that_cannot_take_up_what_it_stored_is_left_out(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    defective, sound = Taker("defective"), Taker("sound")
-    monkeypatch.setattr(defective, "owes", lambda *_: fail)
-    async with world.leading(defective, sound) as feed:
-        for n in (1, 2):
-            await world.told(await world.put(builders.record(seq=n)))
-        assert sound.told == [f"CLR-42-00{n} requested/1" for n in (1, 2)]
-        assert await feed.trouble() == "defective: it is left out until the next start (KeyError)"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bot.errors import SlackUnreachableError, StorageUnavailable
+from bot.errors import SlackUnreachableError
 from bot.home import (
     Admitted,
     Gathering,
@@ -39,9 +39,8 @@ from core.errors import NotFound
 from core.index import SessionFact
 from core.router import Router
 from core.summary import Decided, DecidedBy, page_of, summary_of
-from core.transitions import answered as with_answer
 from tests.kit.builders import ADE as ANSWERER
-from tests.kit.builders import NOW, ask, record
+from tests.kit.builders import ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.ledgers import write_records
 from tests.unit.bot.judges import RENDERER
@@ -74,16 +73,15 @@ class OneShift(Roster):
 
 
 class Everybody(KeptAccess):
-    """Everybody may answer everybody, but those in `refused` nobody; `unsure` people are not known."""
+    """Everybody may answer everybody; `unsure` people are not known."""
 
     def __init__(self) -> None:
-        self.refused: set[str] = set()
         self.unsure: set[str] = set()
 
     async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         if person.user in self.unsure:
             return Admitted(frozenset(), unsure=True)
-        return Admitted(frozenset() if person.user in self.refused else frozenset(audiences))
+        return Admitted(frozenset(audiences))
 
 
 class ViewersInMemory(Viewers):
@@ -108,24 +106,16 @@ class ViewersInMemory(Viewers):
 
 
 class Slack:
-    """Takes every view, but where `answers` holds something else for a person; `held` ones wait for their event."""
+    """Takes every view, but where `answers` holds something else for a person."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.published: list[tuple[float, str, dict[str, Any]]] = []
-        self.answers: dict[str, deque[Outcome | Exception]] = defaultdict(deque)
-        self.slow: dict[str, float] = {}
+        self.answers: dict[str, deque[Outcome]] = defaultdict(deque)
 
     async def publish(self, user: str, view: dict[str, Any]) -> Outcome:
         self.published.append((self._clock.now().timestamp(), user, view))
-        if seconds := self.slow.get(user):
-            await self._clock.sleep(seconds)
-        if not self.answers[user]:
-            return Sent(user, "")
-        answer = self.answers[user].popleft()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return self.answers[user].popleft() if self.answers[user] else Sent(user, "")
 
     def times(self, user: str | None = None) -> list[float]:
         return [at for at, who, _ in self.published if user in (None, who)]
@@ -145,12 +135,9 @@ class World:
         self.clock = ManualClock()
         self.open: list[Clarification] = []
         self.roster = OneShift()
-        self.paged: dict[str, frozenset[str]] = {}
         self.access = Everybody()
         self.slack = Slack(self.clock)
         self.snapshots = 0
-        self.trouble: Exception | None = None
-        self.gathering_takes = 0.0  # seconds
         self.viewers = viewers
         self.home = self.tabs()
 
@@ -163,7 +150,7 @@ class World:
                 sessions=self._sessions,
                 roster=self.roster,
                 policies=["platform"],
-                paged=lambda clarification: self.paged.get(clarification, frozenset()),
+                paged=lambda _: frozenset(),
                 shows=lambda _: True,
             ),
             access=self.access,
@@ -180,10 +167,6 @@ class World:
 
     async def _sessions(self) -> Sequence[SessionFact]:
         self.snapshots += 1
-        if self.gathering_takes:
-            await self.clock.sleep(self.gathering_takes)
-        if self.trouble is not None:
-            raise self.trouble
         return ()
 
 
@@ -224,18 +207,6 @@ async def test_home_in_a_storm_publishes_at_most_once_per_person_and_second_and_
     assert world.snapshots <= 125  # twice a second, for all
 
 
-async def test_home_takes_snapshots_seldom_where_they_take_long(world: World) -> None:
-    world.gathering_takes = 1.0
-    await world.home.opened(ADE)
-    for _ in range(600):
-        world.change()
-        await world.clock.advance(0.1)
-    assert 4 <= world.snapshots <= 7
-    await world.clock.advance(15)
-
-    assert "My inbox (600)" in world.slack.last(ADE)
-
-
 async def test_home_skips_what_did_not_change(world: World) -> None:
     world.open.append(asked())
     await world.home.opened(ADE)
@@ -247,15 +218,6 @@ async def test_home_skips_what_did_not_change(world: World) -> None:
     await world.clock.advance(5)
 
     assert len(world.slack.published) == 1
-
-
-async def test_home_looks_again_by_itself_now_and_then(world: World) -> None:
-    await world.home.opened(ADE)
-    await world.clock.advance(1)
-    world.open.append(asked())  # nobody said so
-    await world.clock.advance(301)
-
-    assert "My inbox (1)" in world.slack.last(ADE)
 
 
 async def test_home_follows_a_change_of_shift(world: World) -> None:
@@ -328,28 +290,6 @@ async def test_home_tries_again_ever_later_where_the_outcome_is_unknown(world: W
     assert world.slack.times(BEA)[0] - world.slack.times(ADE)[0] < 1.0
 
 
-async def test_home_whose_publish_hangs_holds_up_nobody_else(world: World) -> None:
-    world.slack.slow[ADE] = 300.0
-    await world.home.opened(ADE)
-    await world.clock.advance(0.1)
-    await world.home.opened(BEA)
-    for _ in range(5):
-        world.change()
-        await world.clock.advance(2)
-
-    assert world.slack.users().count(ADE) == 1
-    assert "My inbox (5)" in world.slack.last(BEA)
-
-
-async def test_home_shows_questions_while_the_sessions_cannot_be_read(world: World) -> None:
-    world.trouble = StorageUnavailable("locked")
-    world.open.append(asked())
-    await world.home.opened(ADE)
-    await world.clock.advance(1)
-
-    assert "My inbox (1)" in world.slack.last(ADE)
-
-
 async def test_home_asks_again_soon_where_slack_did_not_say_who_somebody_is(world: World) -> None:
     world.open.append(asked())
     world.access.unsure.add(ADE)
@@ -360,26 +300,6 @@ async def test_home_asks_again_soon_where_slack_did_not_say_who_somebody_is(worl
     await world.clock.advance(16)
 
     assert "My inbox (1)" in world.slack.last(ADE)
-
-
-async def test_home_forgets_who_has_not_looked_for_a_week(world: World) -> None:
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-    world.clock.jump(START + timedelta(days=6))
-    await world.home.opened(BEA)
-    await world.clock.advance(5)
-    world.clock.jump(START + timedelta(days=7, hours=1))
-    await world.clock.advance(301)
-    world.change()
-    await world.clock.advance(10)
-
-    assert [viewer.user for viewer in await world.viewers.all()] == [BEA]
-    assert "My inbox (1)" in world.slack.last(BEA)
-    assert "My inbox (1)" not in world.slack.last(ADE)
-
-
-def given(seq: int = 1, label: str = "yes", after: int = 1) -> Clarification:
-    return with_answer(record(seq=seq), Answer(label, label), ANSWERER, NOW + timedelta(minutes=after))
 
 
 async def no_sessions() -> Sequence[SessionFact]:
@@ -398,17 +318,6 @@ def gathering(
         "shows": lambda _: True,
     }
     return Gathering(index=index, ledger=ledger or NoLedger(), **(parts | more))
-
-
-async def test_answers_that_are_kept_are_the_newest() -> None:
-    facts = gathering()
-    for seq in range(2, 101):
-        facts.record_changed(given(seq, after=seq))
-    facts.record_changed(given(1, after=1))  # older than all that are kept
-    facts.record_changed(record())
-
-    newest = (await facts.snapshot(1)).answers
-    assert [row.id for _, row in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
 
 
 async def test_answers_are_restored_from_the_records_written_last(
@@ -438,28 +347,6 @@ async def test_long_questions_are_read_and_known_by_their_topics_where_they_cann
     known = summary_of(opened.record), summary_of(asked(9))
     found = await gathering(ledger=ledger).whole(page_of(known, 1, 10))
     assert found.items == (opened.record, known[1])
-
-
-async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_was_paged_to() -> None:
-    known = [
-        asked(1, status="answered"),
-        asked(2, producer=None, from_="engineer", agent_id=None),
-        asked(3),
-        asked(4, expires_at=START, status="escalated"),
-    ]
-    facts = gathering(
-        known,
-        paged=lambda clarification: frozenset({f"U0{clarification[-1]}"}),
-        shows=lambda each: each.producer is not None,
-    )
-
-    snapshot = await facts.snapshot(7)
-
-    assert snapshot.number == 7
-    assert [each.id[-1] for each in snapshot.questions] == ["4", "3"]
-    assert snapshot.paged == {"CLR-42-004": {"U04"}}
-    assert snapshot.audiences == {Audience("planner"), Audience("engineer")}
-    assert [each.agent for each in snapshot.agents] == ["engineer", "planner"]
 
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
@@ -593,14 +480,3 @@ async def test_access_that_is_not_known_is_not_given_and_said() -> None:
     await party.clock.advance(16)
 
     assert await party.admitted() == MAY
-
-
-async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:
-    world.slack.answers[ADE].append(Never("invalid_arguments", "content"))
-    await world.home.opened(ADE)
-    await world.clock.advance(600)
-    assert world.slack.users() == [ADE]
-    world.change()
-    await world.clock.advance(5)
-
-    assert world.slack.users() == [ADE, ADE]

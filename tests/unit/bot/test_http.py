@@ -7,7 +7,6 @@ import gzip
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import certifi
@@ -133,32 +132,6 @@ async def test_bodies_are_read_as_sent_up_to_a_bound(client: HttpClient) -> None
     async with served(handle) as url:
         assert (await client.request("GET", url)).body == bomb
         assert len((await client.request("GET", url)).body) == MAX_BODY
-
-
-async def test_connections_are_used_again_and_closed(client: HttpClient) -> None:
-    connections: list[Any] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        connections.append(request.transport)
-        return web.Response()
-
-    async with served(handle) as url:
-        await client.request("GET", url)
-        await client.request("POST", url, b"{}")
-        assert connections[0] is connections[1]
-        assert not connections[0].is_closing()
-        await client.close()
-        assert client.is_closed
-        await until(connections[0].is_closing)
-
-
-async def test_headers_may_be_long(client: HttpClient) -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        writer.write(b"HTTP/1.1 204 No Content\r\nX-Policy: " + b"x" * 20_000 + b"\r\n\r\n")
-        await writer.drain()
-
-    async with RawServer(serve) as server:
-        assert (await client.request("GET", server.url)).status == 204
 
 
 @pytest.mark.parametrize("end", [b"", b"nonsense\r\n"])

@@ -135,26 +135,6 @@ async def test_extension_of_a_question(
     assert (found.to, found.topic, found.blocking) == (to, topic, blocking)
 
 
-def moved_on(**more: Any) -> dict[str, Any]:
-    later = {"timestamp": "2026-11-21T09:00:01Z"}
-    return other("state.changed", from_state="awaiting_input", to_state="thinking", **(later | more))
-
-
-@pytest.mark.parametrize(
-    ("issues", "status"), [([42], "abandoned"), ([42, 42], "pending"), ([42, 43], "pending")]
-)
-async def test_session_that_moved_on_voids_its_question_if_it_has_only_one(
-    world: World, issues: list[int], status: str
-) -> None:
-    for number, issue in enumerate(issues):
-        more = {"event_id": f"e{number}", "reply_token": f"r{number}", "question": f"Which {number}?"}
-        await world.put(raw(extensions={"agentx": {"issue": issue}}, **more))
-    await world.put(moved_on())
-    await world.worked_off()
-    found = [each for issue in sorted(set(issues)) for each in await world.records(issue)]
-    assert [each for _, each in found] == [status] * len(issues)
-
-
 async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: World) -> None:
     world.inbox.heard()
     await world.worked_off()  # the look with which it begins is over
@@ -163,17 +143,6 @@ async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: Worl
     world.inbox.heard()
     await world.worked_off()
     assert [item.event.event_id for item in world.notices.seen] == ["evt_session.errored"]
-
-
-async def test_event_that_was_just_stored_here_is_not_read_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.put(other("session.started"))
-    await world.worked_off()
-    monkeypatch.setattr(world.inbox, "waiting", None)  # not called
-    await world.put(raw(**IN_42))
-    await world.worked_off()
-    assert await world.records() == [("CLR-42-001", "pending")]
 
 
 async def test_events_of_two_bots_are_processed_in_the_order_in_which_they_were_stored(world: World) -> None:
@@ -203,16 +172,6 @@ async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> No
     (fault,) = [line for line in logs if line["event"] == "cannot process an event"]
     assert (fault["event_id"], fault["type"]) == ("evt_session.errored", "agent.session.errored")
     assert await world.records() == [("CLR-42-001", "pending")]
-
-
-async def test_record_that_cannot_be_read_holds_up_no_question(world: World) -> None:
-    await world.put(raw(**IN_42))
-    await world.worked_off()
-    await world.store.run("update clarifications set body = '{'")
-    await world.put(raw(event_id="e2", reply_token="r2", question="Which port?", **IN_42))
-    await world.worked_off()
-    assert await world.records() == [("CLR-42-002", "pending")]
-    assert world.notices.paged == []
 
 
 async def test_locked_issue_holds_up_its_session_only(world: World) -> None:

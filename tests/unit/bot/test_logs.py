@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -213,20 +212,6 @@ def record(words: str, level: int = logging.INFO, **fields: object) -> logging.L
     return made
 
 
-def test_calls_format_nothing(pipe: Pipe) -> None:
-    threads = []
-
-    def as_line(event: EventDict) -> str:
-        threads.append(threading.current_thread().name)
-        return words_of(event)
-
-    handler = handler_of(pipe, as_line)
-    handler.handle(record("one"))
-    handler.handle(record("two"))
-    handler.flush()
-    assert threads == ["log", "log"]
-
-
 def test_values_are_logged_as_they_were_at_the_call(pipe: Pipe) -> None:
     handler = handler_of(pipe, lambda event: json.dumps(event, default=repr))
     names, nested, foreign = ["ann"], {"who": {"bob"}}, Mutable("before")
@@ -311,15 +296,6 @@ def test_lines_that_nobody_reads_in_time_are_counted_and_told(pipe: Pipe) -> Non
     handler.handle(record("room again"))
     assert pipe.read() == ["room again"]
     assert (handler.dropped, handler.missing) == (dropped, 0)
-
-
-def test_reader_that_went_away_counts_as_lines_dropped(pipe: Pipe) -> None:
-    handler = handler_of(pipe, words_of)
-    os.close(pipe.reading)
-    for words in ("nobody", "hears it"):
-        handler.handle(record(words))
-    handler.flush()
-    assert handler.dropped == handler.missing == 2
 
 
 def test_lines_of_a_batch_that_were_written_are_not_counted_as_dropped(

@@ -24,7 +24,6 @@ from core.transitions import Closed
 from tests.kit import builders
 from tests.kit.builders import ADE, SLA, ask
 from tests.kit.clocks import START, ManualClock
-from tests.kit.databases import records_in
 from tests.kit.ledgers import change_record, held, write_records
 from tests.kit.until import impatient, until
 
@@ -168,18 +167,6 @@ async def test_p10_end_that_is_held_no_longer_once_that_was_decided_comes_at_onc
     assert not running.held
 
 
-async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(hours=4))
-    await running.clock.advance(0)
-    running.clock.jump(START + timedelta(hours=3, minutes=30))
-    await running.moved(0.02, lambda: running.written[-1].status == "escalated")
-    assert [(record.status, record.attention.nudges) for record in running.written] == [
-        ("pending", 0),
-        ("pending", 1),
-        ("escalated", 1),
-    ]
-
-
 async def test_without_alarm_only_a_trigger_acts(ledger: DatabaseLedger, tmp_path: Path) -> None:
     async with World(ledger, tmp_path, alarm=False).running() as world:
         await world.open(42, expires_at=None)
@@ -213,31 +200,6 @@ async def test_circle_whose_record_is_locked_is_still_broken_later(world: World)
     assert await world.status("CLR-42-001") == "pending"  # the most upstream one goes on waiting
 
 
-async def test_record_that_is_torn_does_not_stop_the_run(world: World) -> None:
-    await world.open(42, expires_at=START + timedelta(minutes=1))
-    await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
-    await world.ledger.store.run("update clarifications set body = '{' where issue = 42")
-    world.clock.jump(START + timedelta(minutes=3))
-    await world.monitoring.catch_up()
-    assert await world.status("CLR-43-001") == "abandoned"
-
-
-async def test_record_that_is_put_back_is_attended_after_all(world: World) -> None:
-    """Torn, gone, put back by somebody: nothing in it changed, so nobody notes it again."""
-    await world.open(42, expires_at=START + timedelta(hours=4))
-    run = world.ledger.store.run
-    await run("update clarifications set body = '{' || body")
-    world.clock.jump(START + timedelta(minutes=31))
-    await world.monitoring.catch_up()
-    await run("update clarifications set body = substr(body, 2), id = 'CLR-4200-001'")
-    world.clock.jump(START + timedelta(minutes=33))
-    await world.monitoring.catch_up()  # it is gone by now
-    await run("update clarifications set id = 'CLR-42-001'")
-    world.clock.jump(START + timedelta(minutes=35))
-    await world.monitoring.catch_up()
-    assert (await world.find()).attention.nudges == 1
-
-
 async def test_fault_of_ours_with_one_finding_stops_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,16 +216,6 @@ async def test_fault_of_ours_with_one_finding_stops_nobody(
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
-
-
-async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> None:
-    await world.open(42, expires_at=START + timedelta(minutes=1))
-    stale: Clarification = await world.find()
-    await world.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    world.monitoring.record_changed(stale)
-    world.clock.jump(START + timedelta(hours=1))
-    await world.monitoring.catch_up()
-    assert await world.status() == "answered"
 
 
 def answer(raw: dict[str, Any]) -> None:
@@ -320,20 +272,3 @@ async def test_watch_does_not_undo_what_we_wrote_while_it_read(
         assert await world.watch.look(name)
     found = world.index.get(name)
     assert (world.seen, found and found.status) == ([], "escalated")
-
-
-async def test_watch_goes_on_after_a_record_that_cannot_be_read(watching: World) -> None:
-    await watching.open(42)
-    record = records_in(watching.folder / "clarify.db", 42)[0]
-    write_records(
-        watching.folder, 42, {"id": "CLR-42-002", "topic": "secret"}, record | {"status": "escalated"}
-    )
-    await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
-
-
-async def test_watch_begins_with_what_changed_before_it_did(world: World) -> None:
-    name = await world.open(42)
-    assert [each.id async for some in world.ledger.load() for each in some] == [name]
-    world.change(lambda raw: raw.update(status="escalated"))
-    async with world.running(watch=True):
-        await until(lambda: world.seen == [(name, "escalated")])

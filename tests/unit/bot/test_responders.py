@@ -320,15 +320,6 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield found
 
 
-async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inquiry) -> None:
-    assert await endpoint.responder().answer(inquiry) == "JSON"
-    (request,) = endpoint.requests
-    assert (request.method, request.path) == ("POST", "/ask")
-    assert request.headers["Authorization"] == f"Bearer {TOKEN}"
-    assert request.headers["Content-Type"] == "application/json"
-    assert endpoint.bodies == [inquiry.as_json()]
-
-
 async def test_http_without_a_token(endpoint: Endpoint, inquiry: Inquiry, tmp_path: Path) -> None:
     settings = {"architect": ResponderSettings.model_validate({"http": f"{endpoint.url}/ask"})}
     assert await responders_of(settings, {}, tmp_path)["architect"].answer(inquiry) == "JSON"

@@ -369,14 +369,6 @@ async def test_blocks_are_not_remembered_as_refused_where_the_classic_ones_are_t
     assert tried(ws)[2] == ("ok", ["container", "section"])
 
 
-async def test_message_without_newer_blocks_is_sent_once(web: AsyncWebClient, ws: Workspace) -> None:
-    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    refused = await gateway.post(AGENTS, Post("x", [{"type": "nonsense"}], NUDGE))
-    assert refused == Never("invalid_blocks", "content")
-    assert len(tried(ws)) == 1
-    assert "nonsense" not in repr(refused), "the log repeats no content"
-
-
 @pytest.mark.parametrize(
     ("status", "body", "taken"),
     [
@@ -420,23 +412,6 @@ def shown(ws: Workspace) -> list[tuple[str, list[str]]]:
 
 
 REFUSED, CLASSIC_VIEW = ("invalid_arguments", ["header", "section"]), ("ok", ["section", "section"])
-
-
-async def test_views_with_refused_blocks_are_shown_in_classic_ones_with_the_same_trigger(
-    web: AsyncWebClient, ws: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_headers(ws, monkeypatch)
-    gateway = Gateway(web, "inst", Telemetry(ManualClock()))
-    assert await gateway.show(web.views_open, MODAL, trigger_id=ws.board.trigger(ADE)) is None
-    assert await gateway.show(web.views_push, MODAL, trigger_id=ws.board.trigger(ADE)) is None
-    first, pushed = ws.views(ADE)
-    assert await gateway.show(web.views_update, MODAL, view_id=first.id) is None
-    assert pushed.payload["blocks"] == [{**STAND_IN, "block_id": "b1"}, TEXT]
-    assert shown(ws) == [REFUSED, CLASSIC_VIEW, CLASSIC_VIEW, CLASSIC_VIEW]
-    home = {"type": "home", "blocks": [HEADER, TEXT]}
-    for _ in range(2):
-        assert await gateway.show(web.views_publish, home, user_id=ADE) is None
-    assert shown(ws)[4:] == [REFUSED, CLASSIC_VIEW, CLASSIC_VIEW], "a Home tab may have what a modal lacks"
 
 
 @pytest.mark.parametrize("spent", ["exchanged_trigger_id", "expired_trigger_id"])

@@ -19,7 +19,6 @@ from core.clarification import Ask, Choice, Clarification
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.hub import RETRY_AFTER, Dispatcher, Inquiry
 from core.ledger import OfIssue
-from core.ledgerfiles import as_item
 from core.records import dump
 from core.router import Router
 from core.transitions import opened
@@ -427,36 +426,6 @@ async def test_dispatch_what_is_not_for_a_responder_of_ours_is_left_alone(tmp_pa
         assert [inquiry.record.issue_number for inquiry in architect.asked] == [5]
         architect.say("JSON")
         await at.until("answered", last.id)
-
-
-async def test_dispatch_another_implementations_record_is_answered_too(tmp_path: Path) -> None:
-    architect = Agent("JSON")
-    async with desk(tmp_path, {"architect": architect}) as at:
-        await at.ask()
-        architect.asked.clear()
-        ours = as_item(dump(await at.get()))
-        foreign = ours | {
-            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
-        }  # fmt: skip
-        write_records(tmp_path, 42, ours, foreign)
-        architect._script.append("YAML")
-        at.dispatcher.record_changed(Clarification.model_validate(foreign))
-        record = await at.until("answered", "CLR-42-002")
-    assert record.answer is not None
-    assert record.answer.from_ == "architect"
-
-
-async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tmp_path: Path) -> None:
-    architect = Agent()
-    async with desk(tmp_path, {"architect": architect}) as at:
-        await at.ask()
-        await at.ask(43)
-        await until(lambda: len(architect.waiting) == 2)
-    assert sorted(architect.stopped) == ["CLR-42-001", "CLR-43-001"]
-    assert sorted(at.working[2:]) == [("CLR-42-001", False), ("CLR-43-001", False)]
-    async with desk(tmp_path, {"architect": Agent("JSON")}) as later:
-        later.dispatcher.record_changed(await later.get())
-        await later.until("answered")
 
 
 def write_as_another(folder: Path) -> None:

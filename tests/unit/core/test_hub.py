@@ -19,12 +19,11 @@ from core.errors import ClarifyError, ScopeViolation
 from core.hub import Hub
 from core.ledger import Contents
 from core.router import Router
-from core.transitions import Closed, MaxRoundsExceeded, Superseded
+from core.transitions import MaxRoundsExceeded
 from core.workflow import Scopes
 from tests.kit.builders import NOW, SLA
 from tests.kit.clocks import ManualClock
-from tests.kit.ledgers import change_record, kept_ledger
-from tests.kit.until import until
+from tests.kit.ledgers import kept_ledger
 
 ID = "CLR-42-001"
 ARCHITECT = Decider("agent:architect", "shell")
@@ -231,111 +230,3 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     (tmp_path / "workflows" / "feature.toml").write_text(SIMPLE_WORKFLOW)
     async with opened(tmp_path) as made:
         yield made
-
-
-def entry(kind: str, body: str, by: str = "architect", round: int = 1) -> dict[str, Any]:  # noqa: A002
-    return {"round": round, "from": by, "type": kind, "body": body, "timestamp": "2026-05-24T14:22:00Z"}
-
-
-async def begun(hub: Hub, **more: Any) -> asyncio.Task[str | None]:
-    """Somebody waits; what they are told."""
-
-    async def waits() -> str | None:
-        answer = answer_of(await hub.wait(ID, LONG, **more), more.get("round"))
-        return answer.body if answer else None
-
-    assert isinstance(hub.ledger, DatabaseLedger)
-    waiting = hub.ledger._waiting
-    before = len(waiting)
-    task = asyncio.create_task(waits())
-    await until(lambda: len(waiting) > before)
-    return task
-
-
-async def test_lost_notice_only_delays(hub: Hub, tmp_path: Path) -> None:
-    await hub.request(42, ASK)
-    task = await begun(hub)
-    async with opened(tmp_path) as other:
-        await other.answer(ID, "PostgreSQL", ARCHITECT)
-    assert await task == "PostgreSQL"
-
-
-@pytest.mark.parametrize(
-    ("status", "entries", "told"),
-    [
-        ("answered", [entry("answer", "PostgreSQL")], "PostgreSQL"),
-        ("resolved", [entry("answer", "PostgreSQL")], "PostgreSQL"),
-        ("resolved", [entry("answer", "PostgreSQL"), entry("resolution", "Done")], "PostgreSQL"),
-        ("resolved", [entry("resolution", "Take PostgreSQL", "human")], "Take PostgreSQL"),
-    ],
-)
-async def test_wait_takes_what_another_implementation_writes(
-    hub: Hub, tmp_path: Path, status: str, entries: list[dict[str, Any]], told: str
-) -> None:
-    await hub.request(42, ASK)
-    task = await begun(hub)
-    change_record(
-        tmp_path, 42, lambda record: record.update(status=status, thread=[*record["thread"], *entries])
-    )
-    assert await task == told
-
-
-async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub, tmp_path: Path) -> None:
-    await hub.request(42, ASK)
-    change_record(tmp_path, 42, lambda record: record.update(status="resolved"))
-    with pytest.raises(Closed):
-        await hub.wait(ID, LONG)
-
-
-async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub, tmp_path: Path) -> None:
-    """Another implementation may pass on what was answered: people have the word then."""
-    await hub.request(42, ASK)
-    thread = [entry("answer", "Ask somebody else"), entry("escalation", "Rounds exhausted")]
-    change_record(
-        tmp_path,
-        42,
-        lambda record: record.update(status="escalated", thread=[*record["thread"], *thread]),
-    )
-    assert answer_of(await hub.find(ID)) is None
-    with pytest.raises(TimeoutError):
-        await hub.wait(ID, 0)
-    await hub.answer(ID, "PostgreSQL", PERSON)
-    assert (await hub.wait(ID, 0)).status == "resolved"
-
-
-async def test_wait_for_a_round(hub: Hub) -> None:
-    await hub.request(42, ASK)
-    await hub.answer(ID, "PostgreSQL", ARCHITECT)
-    task = await begun(hub, round=2)
-    await hub.follow_up(ID, "Which version?")
-    assert answer_of(await hub.wait(ID, LONG, round=1), 1) == (await hub.find(ID)).thread[1], "it is over"
-    with pytest.raises(TimeoutError):
-        await hub.wait(ID, 0.05)
-    await hub.answer(ID, "17", ARCHITECT)
-    assert await task == "17"
-    assert answer_of(await hub.find(ID)) == (await hub.find(ID)).thread[3]
-    assert answer_of(await hub.find(ID), 3) is None
-    await hub.resolve(ID, "Thanks", PERSON)
-    with pytest.raises(Closed):
-        await hub.wait(ID, LONG, round=3)
-
-
-async def test_round_that_another_implementation_left_behind_is_not_waited_for(
-    hub: Hub, tmp_path: Path
-) -> None:
-    await hub.request(42, ASK)
-    task = await begun(hub, round=1)
-    question = entry("question", "Or rather: which cloud?", "engineer", 2)
-    change_record(tmp_path, 42, lambda record: record.update(round=2, thread=[*record["thread"], question]))
-    with pytest.raises(Superseded):
-        await task
-
-
-async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
-    await hub.request(42, ASK)
-    first, second = await begun(hub), await begun(hub)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    await hub.answer(ID, "PostgreSQL", ARCHITECT)
-    assert await second == "PostgreSQL"

@@ -12,19 +12,17 @@ import pytest
 
 from bot.storage.ledger import DatabaseLedger
 from core import aaep
-from core.answers import from_free_text, from_text
+from core.answers import from_free_text
 from core.clarification import Answer, Ask, Clarification, Holder, ReplyState
 from core.errors import BadInput, LockTimeout
 from core.ledger import OfIssue
-from core.ledgerfiles import as_item
-from core.monitor import DueCall
-from core.records import PLAUSIBLE, dump
+from core.records import PLAUSIBLE
 from core.router import Router
 from core.transitions import AlreadyAnswered, Closed, Superseded
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server, row_held
-from tests.kit.ledgers import change_record, kept_ledger, write_records
+from tests.kit.ledgers import change_record, kept_ledger
 
 
 def give(answer: Answer) -> Callable[[Clarification], Answer]:
@@ -41,10 +39,6 @@ class Hub:
 
     async def get(self, clarification: str = "CLR-42-001") -> Clarification:
         return await self.ledger.find(clarification)
-
-    def write(self, *items: object) -> None:
-        """As another implementation writes them."""
-        write_records(self.folder, 42, *items)
 
     def write_as_another(self, change: Callable[[dict[str, Any]], None]) -> None:
         change_record(self.folder, 42, change)
@@ -167,6 +161,19 @@ async def test_settle_reply_of_a_token_that_asks_again_changes_nothing(hub: Hub)
     assert await hub.get() == again.record
 
 
+async def test_settle_reply_of_an_earlier_token_leaves_the_reply_under_way_alone(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    again = await hub.router.open(
+        42, ask(question="Where to?", reply_token="rpl_2", topic="Deploy to production?")
+    )
+    assert again.how == "follow_up"
+    answered_again = await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "confirmed", resolve=True)
+    assert await hub.get() == answered_again
+
+
 @pytest.mark.parametrize(("state", "reply"), [("delivered", "confirmed"), ("unconfirmed", "confirmed"), ("refused", "refused"), ("too_late", "too_late")])  # fmt: skip
 async def test_session_seen_going_on_while_sending_is_the_proof(
     hub: Hub, state: ReplyState, reply: str
@@ -178,18 +185,6 @@ async def test_session_seen_going_on_while_sending_is_the_proof(
     await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note")
     after = await hub.get()
     assert (after.delivery.reply, after.status) == (reply, "resolved" if reply == "confirmed" else "answered")
-
-
-async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
-    await hub.router.open(42, ask())
-    await hub.router.open(42, ask(session_id="sess_2"))
-    await hub.router.open(42, ask(producer="writer"))
-    await hub.router.session_went_on(news(aaep.CANCELLED))
-    assert [each.status for each in (await hub.ledger.read(42)).records] == [
-        "abandoned",
-        "pending",
-        "pending",
-    ]
 
 
 async def test_number_of_others_that_leaves_no_room_is_replaced(hub: Hub) -> None:
@@ -294,30 +289,6 @@ def holder(user: str = "U1") -> Holder:
     return Holder(user=user, team="T1", at=NOW)
 
 
-async def test_attend_does_what_is_due_once(hub: Hub) -> None:
-    await hub.router.open(42, ask(expires_at=NOW + 200 * MINUTE))
-    assert await hub.router.apply_due(ID) is None
-    hub.clock.jump(NOW + 30 * MINUTE)
-    assert await hub.router.apply_due(ID) == DueCall("nudge", NOW + 30 * MINUTE)
-    assert await hub.router.apply_due(ID) is None
-    found = await hub.get()
-    assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + 60 * MINUTE)
-    hub.clock.jump(NOW + 61 * MINUTE)
-    assert await hub.router.apply_due(ID) == DueCall("escalate", NOW + 60 * MINUTE)
-    found = await hub.get()
-    assert (found.status, found.attention.escalated_for, found.thread[-1].type) == (
-        "escalated",
-        "stale",
-        "escalation",
-    )
-    assert await hub.router.apply_due(ID) is None
-    hub.clock.jump(NOW + 200 * MINUTE)
-    assert await hub.router.apply_due(ID) == DueCall("expire", NOW + 200 * MINUTE)
-    assert await hub.router.apply_due(ID) is None
-    assert [one.status for one in hub.changed] == ["pending", "pending", "escalated", "abandoned"]
-    assert hub.changed[-1].current.closed == "expired"
-
-
 # escalate
 
 
@@ -360,30 +331,6 @@ async def test_resolve_of_an_answered_one_says_who_and_still_sends_the_reply(hub
     assert after.given.response == "yes"
     await hub.router.settle_reply(ID, "rpl_1", "confirmed", resolve=True)
     assert (await hub.get()).delivery.reply == "confirmed"
-
-
-@pytest.mark.parametrize("escalate", [False, True])
-async def test_resolve_of_an_open_one_answers_the_producer(hub: Hub, escalate: bool) -> None:
-    await hub.router.open(42, ask(kinds=("numeric",)))
-    if escalate:
-        await hub.router.escalate(ID, "stale")
-
-    def read(found: Clarification) -> Answer:
-        return from_text(found.asked, "12")
-
-    after = await hub.router.resolve(ID, read, "12", ADE, NOW)
-    assert (after.status, after.given.response) == ("resolved" if escalate else "answered", 12)
-    assert (after.delivery.reply, after.thread[-1].type) == ("sending", "answer")
-
-
-@pytest.mark.parametrize("status", ["pending", "stale", "escalated"])
-async def test_resolve_of_an_open_one_without_a_producer_ends_it(hub: Hub, status: str) -> None:
-    hub.write(as_item(dump(record().model_copy(update={"status": status, "rounds": ()}))))
-    after = await hub.router.resolve(ID, yes, "Yes, go on", ADE, NOW)
-    assert after == await hub.get()
-    assert (after.status, after.resolved_at, after.delivery.reply) == ("resolved", NOW, None)
-    assert [entry.type for entry in after.thread] == ["question", "answer", "resolution"]
-    assert after.answer is not None
 
 
 Act = Callable[[Router, str], Any]

@@ -13,16 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.ask.inbox import (
-    FIRST_RESERVED_ISSUE,
     Arrived,
     Inbox,
     Session,
     declared_issue,
     issue_for,
-    reserve_above,
     take,
 )
-from bot.ask.receiver import Arrival, Frame, Gaps, Oversize, Receiver, StreamTrouble
+from bot.ask.receiver import Arrival, Frame, Gaps, Receiver, StreamTrouble
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import LockedError
 from bot.storage.opening import open_storage
@@ -34,8 +32,6 @@ from tests.kit.clocks import START, ManualClock
 from tests.kit.databases import Server, sqlite_of
 from tests.kit.events import incoming, raw
 from tests.unit.bot.ask.parties import NOW, Box, event, question, seeded
-
-EXPIRES = START + timedelta(minutes=5)
 
 
 @pytest.fixture
@@ -51,21 +47,6 @@ async def came(inbox: Inbox, event: dict[str, Any] | None = None, **how: Any) ->
 async def put(inbox: Inbox, event: dict[str, Any] | None = None, **how: Any) -> bool:
     """Whether it is new."""
     return await came(inbox, event, **how) == "new"
-
-
-async def issues(inbox: Inbox) -> list[int | None]:
-    return [item.issue for item in await inbox.waiting(0)]
-
-
-async def test_put_keeps_all_of_an_event(inbox: Inbox) -> None:
-    event = raw(context="We migrate.", extensions={"x": [1, None]}, question="Wäre 👍?")
-    assert await put(inbox, event, live=False)
-    (item,) = await inbox.waiting(0)
-    assert item.event == parse_event(event, START)
-    assert (item.producer, item.at, item.received_at, item.expires_at, item.live) == (
-        "planner", START, START, EXPIRES, False,
-    )  # fmt: skip
-    assert await inbox.waiting(item.id) == []
 
 
 @pytest.mark.parametrize(
@@ -122,16 +103,6 @@ async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
     )
 
 
-async def test_duplicates_are_known_after_they_are_done_and_content_is_forgotten(
-    inbox: Inbox, store: Store
-) -> None:
-    await put(inbox)
-    await inbox.done([1])
-    assert await inbox.waiting(0) == []
-    assert not await put(inbox)
-    assert [row["body"] for row in await store.read("select body from inbox")] == [None]
-
-
 async def test_cursor_moves_with_the_event_also_for_duplicates(inbox: Inbox) -> None:
     assert await inbox.cursor("planner") is None
     await put(inbox, cursor="1")
@@ -150,15 +121,6 @@ async def test_cursor_stays_when_the_event_was_not_stored(inbox: Inbox, store: S
     await sqlite_of(store).writer.execute_fetchall("pragma query_only = off")
     assert await inbox.cursor("planner") == "1"
     assert len(await inbox.waiting(0)) == 1
-
-
-async def test_sessions_without_an_issue_get_reserved_ones(inbox: Inbox) -> None:
-    await put(inbox)
-    await put(inbox, raw(event_id="e2", reply_token="r2"))
-    await put(inbox, raw(event_id="e3", reply_token="r3", session_id="sess_2"))
-    await put(inbox, raw(event_id="e4", reply_token="r4"), producer="writer")
-    first = FIRST_RESERVED_ISSUE
-    assert await issues(inbox) == [first, first, first + 1, first + 2]
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("s", "s")])
@@ -196,18 +158,6 @@ async def test_two_bots_that_store_events_and_questions_never_wait_for_each_othe
     await other_bot.close()
     errors = [each for results in found for each in results if isinstance(each, Exception)]
     assert [type(each) for each in errors] == [LockedError], "it is tried again"
-
-
-@pytest.mark.parametrize("highest", [100_000, 100_007])
-async def test_reserved_numbers_start_above_those_of_a_lost_database(
-    inbox: Inbox, store: Store, highest: int
-) -> None:
-    await store.write(lambda tx: reserve_above(tx, highest))
-    await put(inbox)
-    assert await issues(inbox) == [highest + 1]
-    await store.write(lambda tx: reserve_above(tx, highest))
-    await put(inbox, raw(event_id="e2", reply_token="r2", session_id="sess_2"))
-    assert await issues(inbox) == [highest + 1, highest + 2]
 
 
 @pytest.mark.parametrize(
@@ -304,20 +254,6 @@ async def test_receiver_survives_what_is_no_event(desk: Desk, data: str, paged: 
     assert len(desk.troubles) == paged
     assert desk.box.ids() == ["evt_0000000000000002"]
     assert not any(data in str(line) for line in logs if len(data) > 4)
-
-
-async def test_receiver_pages_with_what_could_be_read(desk: Desk) -> None:
-    await desk.take(
-        '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "agent_id": "a", "question": "Q'
-    )
-    await desk.receiver.handle(
-        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, live=False)
-    )
-    first, second = desk.troubles
-    assert (first.key, first.session_id, first.agent_id) == ("unreadable:sess_1", "sess_1", "a")
-    assert (second.key, second.session_id, second.agent_id) == ("oversize:sess_2", "sess_2", None)
-    assert "x:y" in second.summary
-    assert desk.counters.oversize == 1
 
 
 @pytest.mark.parametrize(("resumable", "pages"), [(True, 0), (False, 1)])

@@ -9,7 +9,6 @@ import pytest
 
 from bot.ask.client import Accepted, Refused, Reply, TryAgain
 from bot.errors import TaskDiedError
-from tests.kit.builders import counted
 from tests.kit.until import until
 from tests.unit.bot.ask.parties import (
     NOW,
@@ -80,15 +79,6 @@ async def test_producers_does_not_subscribe_anew_for_ever(demo: DemoProducer) ->
         assert party.state()["connected"]
 
 
-@pytest.mark.parametrize(("open_on", "left"), [((), 0), (("planner",), 1)])
-async def test_producers_closes_only_what_nobody_waits_on(
-    demo: DemoProducer, open_on: tuple[str, ...], left: int
-) -> None:
-    async with Party(standard(demo), open_on=open_on) as party:
-        await party.until_connected()
-    assert len(demo.subscriptions) == left
-
-
 async def test_producers_stores_what_it_has_read_before_it_stops() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         await stream(writer, *(b'data: {"type": "x:y", "event_id": "evt_%d"}\n\n' % n for n in range(50)))
@@ -113,18 +103,6 @@ async def test_producers_goes_down_with_a_task_that_dies() -> None:
     ):
         with pytest.raises(TaskDiedError, match=r"producer (planner|other): read"):
             await party.producers.failed()
-
-
-async def test_producers_tells_of_the_next_connection_and_counts_replies(demo: DemoProducer) -> None:
-    async with Party(standard(demo)) as party:
-        await asyncio.wait_for(party.producers.connected("planner"), 60)
-        again = asyncio.ensure_future(party.producers.connected("planner"))
-        await party.producers.send("planner", yes(await ask(demo, party)))
-        assert not again.done()
-        demo.drop_connections()
-        await until_ticking(party.clock, 0.2, again.done)
-        await party.producers.send("nobody", yes("rpl_1"))
-        assert counted(party.telemetry.deliveries) == {("reply", "accepted"): 1, ("reply", "try_again"): 1}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from bot.errors import StorageUnavailable
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.ask.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
-SECRET = "Deploy to production?"
-
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -232,17 +230,6 @@ async def test_reader_gets_no_reply_that_its_session_went_on_with(bot: Life, clo
     assert await tokens(bot) == [TOKEN]
     await bot.post(state(clock, 101))
     assert await tokens(bot) == []
-
-
-async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock: ManualClock) -> None:
-    question = asked(clock)
-    await bot.post(question)
-    await bot.producers.send("planner", answer(clock))
-    assert await tokens(bot) == [TOKEN]
-    await clock.advance(5)
-    for again in ({}, {"timestamp": clock.now().isoformat()}, {"event_id": "evt_another"}):
-        await bot.post(question | again)  # the agent began anew, and has forgotten
-    assert await tokens(bot) == [TOKEN]
 
 
 async def test_event_of_before_confirms_nothing(bot: Life, clock: ManualClock) -> None:

@@ -9,7 +9,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.ask import subscriber
-from bot.ask.client import Accepted
 from bot.ask.subscriber import SILENCE
 from tests.kit.until import until
 from tests.unit.bot.ask.parties import (
@@ -22,7 +21,6 @@ from tests.unit.bot.ask.parties import (
     frame,
     planner,
     question,
-    reply,
     stream,
     until_ticking,
 )
@@ -133,16 +131,6 @@ async def test_subscriber_gives_up_a_silent_connection_whose_producer_is_gone() 
         assert party.state()["connections"] == 2
 
 
-async def test_subscriber_reads_on_while_the_storage_waits() -> None:
-    body = b"".join(frame(event(n=n)) for n in range(1, 2001))
-    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
-        party.box.unavailable = 1
-        await until(lambda: party.state()["backlog"] == 2000)
-        assert party.box.got == []
-        await until_ticking(party.clock, 1, lambda: len(party.box.got) == 2000)
-        assert party.box.ids() == [f"evt_{n:016x}" for n in range(1, 2001)]
-
-
 ACCEPTED = {"type": "subscription.accepted", "aaep_version": "1.0.0", "producer": {"agent_id": "a"}}
 
 
@@ -204,17 +192,6 @@ async def test_subscriber_resumes_after_any_cursor(cursor: str | None, header: s
         assert "Injected" not in server.heads("GET")[0]
 
 
-async def test_subscriber_waits_with_resuming_until_the_storage_is_back() -> None:
-    async with (
-        RawServer(standard_producer(frame(event()))) as server,
-        Party(planner(server.url, "standard")) as party,
-    ):
-        party.box.unavailable = 2
-        await party.producers.first_contact(5)
-        assert "cannot read where to resume" in party.state()["last_error"]
-        await party.until_got(FIRST)
-
-
 async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
     async def serve(request: str, writer: Writer) -> None:
         if request.startswith("POST"):
@@ -240,15 +217,6 @@ async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:
         await until(lambda: party.state()["connected"] or party.clock.slept)
         await party.producers.first_contact(5)
         assert len(party.box.got) == 500
-
-
-async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
-    async def serve(request: str, writer: Writer) -> None:
-        await answer(writer, "200 OK" if request.startswith("POST") else "404 Not Found")
-
-    async with RawServer(serve) as server, Party(planner(server.url)) as party:
-        await party.producers.first_contact(5)
-        assert await party.producers.send("planner", reply()) == Accepted(proof=False)
 
 
 @pytest.mark.parametrize(("bound", "most"), [("_MAX_ITEMS", 10), ("_MAX_BYTES", 100_000)])

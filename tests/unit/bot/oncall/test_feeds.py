@@ -10,23 +10,10 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.oncall.feeds import (
-    TOO_OLD,
-    TRIES,
-    Copies,
-    Feeds,
-    Matching,
-    Shift,
-    SourceError,
-    Timetable,
-    why_nobody,
-)
+from bot.oncall.feeds import Matching, Shift, Timetable
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings, name_key
-from bot.storage.opening import open_storage
-from bot.storage.store import Store
-from tests.kit.clocks import ManualClock
-from tests.unit.bot.oncall.crew_parties import Said, settings
+from tests.unit.bot.oncall.crew_parties import settings
 from workspace import Workspace
 from workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
 from workspace.state import User
@@ -47,13 +34,6 @@ async def workspace() -> AsyncIterator[Workspace]:
 @pytest.fixture
 def people(workspace: Workspace) -> People:
     return People(AsyncWebClient(token=BOT_TOKEN, base_url=workspace.api_url))
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await open_storage(tmp_path / "clarify.db")
-    yield opened
-    await opened.close()
 
 
 def configured(folder: Path, on_call: str, **environ: str) -> tuple[OnCallSettings, Settings]:
@@ -145,7 +125,8 @@ async def test_everybody_is_asked_for_in_pages_and_once(
     tmp_path: Path, workspace: Workspace, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.people.directory._PAGE", 3)
-    workspace.faults.add("users.list", "429:0", times=1)
+    monkeypatch.setattr("bot.slackapi._DEFAULT_WAIT", 0.05)
+    workspace.faults.add("users.list", "429", times=1)
     last = "U0ZZZ"
     newcomer(workspace, last, "Zoe Last")
     for _ in range(2):
@@ -181,68 +162,3 @@ async def test_while_slack_is_away_people_are_as_last_known(
     for before, user, answered in ((kept, ADE, False), (Timetable(), None, False), (Timetable(), ADE, True)):
         matched, told = await Matching(policy, people).all(read, before)
         assert (matched.shifts[0].user, told) == (user, answered)
-
-
-async def test_people_are_told_of_a_source_once_and_the_copy_holds_for_a_day(
-    tmp_path: Path, workspace: Workspace, people: People, store: Store
-) -> None:
-    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
-    policy, configuration = configured(
-        tmp_path, f'{CALENDAR}users = ["{FOLAKE}"]\n', FEED="http://127.0.0.1:1"
-    )
-    source, clock, told = Said(), ManualClock(NOW), list[str]()
-
-    async def tell(_: str, words: str) -> None:
-        told.append(words)
-
-    async def look(times: int = 1) -> str:
-        """What people are told while the source is asked, by a bot that just began to lead."""
-        copies = Copies({"platform": source}, store)
-        feeds = Feeds(configuration, people, copies, store, clock, tell=tell, send=tell_nobody)
-        told.clear()
-        for _ in range(times):
-            await feeds.look(policy, Matching(policy, people))
-        return " ".join(told)
-
-    async def why() -> str:
-        return why_nobody(source, await Copies({"platform": source}, store).of("platform"), clock.now())
-
-    backup = f"<@{FOLAKE}> is on call as backup."
-    source.says = SourceError("it <breaks>")
-    assert await why() == "the calendar has not been read yet"
-    assert (
-        await look(2)
-        == f"The calendar for platform cannot be read: it &lt;breaks&gt;. Until it can be read, {backup}"
-    )
-    assert await why() == "the calendar cannot be read"
-    ann = Shift(NOW, NOW + 9 * TOO_OLD, email="ann@example.com")
-    faults = tuple(f"“Ben {number}”: odd" for number in range(7))
-    source.says = Timetable((ann,), faults[:1])
-    assert await look(2) == (
-        "The calendar for platform works again: <@U0ANN> is on call now. The calendar for platform has 1 event that can't be "
-        "read in full: “Ben 0”: odd. `clarify check` lists them."
-    )
-    source.says = Timetable((ann,), faults)
-    assert "has 6 events that can't be read in full: “Ben 1”" in (words := await look(2))
-    assert "; and 1 more. " in words
-    source.says = SourceError("HTTP 503")
-    assert await look(TRIES - 1) == ""
-    words = await look(TRIES + 2)
-    assert words.count("cannot be read: HTTP 503. The copy read at") == 1
-    assert f"After that, {backup}" in words
-    copy = await Copies({"platform": source}, store).of("platform")
-    assert copy is not None
-    assert (copy.timetable.now(clock.now()), copy.timetable.faults) == (("U0ANN",), faults)
-    await clock.advance(TOO_OLD.total_seconds() + 1)
-    assert await look() == "", "of this they were told"
-    assert await why() == "the calendar has not been readable for 1 day"
-    source.says = Timetable((Shift(NOW + 5 * TOO_OLD, NOW + 9 * TOO_OLD, names=("Zoe",)),))
-    assert await look(2) == f"The calendar for platform works again, but lists no one right now; {backup}"
-    source.says = Timetable()
-    assert await look(2) == f"The calendar for platform lists no one for the next month; {backup}"
-    source.origin = "another address"
-    assert await why() == "the calendar has not been read yet", "what another address said does not count"
-
-
-async def tell_nobody(_: str) -> None:
-    raise AssertionError

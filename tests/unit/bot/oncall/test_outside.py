@@ -226,13 +226,3 @@ async def test_heartbeat_trouble_is_logged_once_without_the_address(
     ]
     assert KEY not in str(logs)
     assert len(receiver.paths) == 5
-
-
-async def test_heartbeat_goes_on_with_an_address_that_is_none(clock: ManualClock, start: Start) -> None:
-    url = f"http://[{KEY}"
-    with capture_logs() as logs:
-        start(url, Health())
-        await next_beat(clock)
-
-    (entry,) = logs
-    assert KEY not in str(entry)

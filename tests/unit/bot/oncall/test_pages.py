@@ -13,7 +13,7 @@ import pytest
 
 from bot.oncall import pages
 from bot.oncall.incidents import Incident, Incidents, kind_of
-from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending, covers
+from bot.oncall.pages import Batch, Destination, Item, Pages, Sending, covers
 from bot.show import messages
 from bot.show.messages import DELETED, Fresh, MessageRow, Messages
 from bot.show.messenger import MessageOutcome
@@ -249,46 +249,6 @@ def test_p12_one_page_about_a_question_whatever_the_trouble_with_its_card(
 def test_p12_closed_incident_about_a_question_stands_for_no_other() -> None:
     about = [an_incident(1, CARD, "CLR-1-001"), an_incident(2, ESCALATED, "CLR-1-001", over=True)]
     assert not covers(MINE, [MINE, a_page(2, (2, 0))], about)
-
-
-async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:
-    of = [await world.raised(f"e:{about}", about) for about in ("CLR-1-001", "CLR-2-001", None)]
-    await world.sent(*of, to=(DM,))
-    assert await world.pages.open_pages() == []  # it is not there yet
-    await world.store.run("update messages set channel = 'D1', ts = '1.1'")
-    await world.incidents.claim([of[1].id], "U1")
-    assert await world.pages.open_pages() == [PagePlace("D1", "1.1", "CLR-1-001")]
-    await world.store.run("update messages set thread_ts = '1.0'")
-    assert await world.pages.open_pages() == []
-
-
-async def test_message_can_only_mean_pages_that_its_author_got_before(world: World) -> None:
-    await world.sent(await world.raised("e:1", "CLR-1-001"), to=(DM,))
-    user = DM.target
-
-    async def before(ts: str, who: str = user, *, in_doubt: bool = True) -> set[str]:
-        return await world.pages.paged_before(who, ts, in_doubt=in_doubt)
-
-    assert await before("2.0") == set()  # it is not there yet
-    await world.store.run("update messages set channel = 'D1', intent_at = 1")
-    assert await before("2.0") == {"CLR-1-001"}  # it may be there
-    assert await before("2.0", in_doubt=False) == set()
-    await world.store.run("update messages set ts = '10.000000', intent_at = null")
-    assert await before("9.0") == set()
-    assert await before("10.000001", in_doubt=False) == {"CLR-1-001"}
-    assert await before("10.000001", "U0OTHER") == set()
-    await world.store.run("update messages set failed = 'deleted'")  # a newer page stands for it
-    assert await before("10.000001") == {"CLR-1-001"}
-
-
-async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
-    pager = Destination("apprise", "PAGER_URL")
-    await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM, POST, pager))
-    await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
-    again = World(world.store)
-    await again.incidents.load()
-    assert [each.key for each in await again.pages.load()] == ["page:1:C0BOSSES", "page:1:PAGER_URL"]
-    assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
 
 
 async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:

@@ -194,15 +194,6 @@ async def test_crew_takes_turns_whoever_is_on_call(crew: Any) -> None:
     assert await crew(PRESENT).crew("platform") == {"U1", "U2", "U3"}
 
 
-async def test_stand_ins_outlive_the_process_and_go_when_they_are_over(crew: Any, store: Store) -> None:
-    await crew(LIST).hand("platform", "U7", START + HOUR, "U7")
-    again = crew(LIST)
-    assert await again.on_call("platform") == ("U7",)
-    await again.clock.advance(3600)
-    await again.hand("platform", "U8", START + 2 * HOUR, "U8")
-    assert [row["user_id"] for row in await store.read("select user_id from overrides")] == ["U8"]
-
-
 SESSION = ("planner", "sess_1")
 ROUTES = '[[routes]]\nagent = "deploy-*"\nchannel = "C0DEPLOY"\n'
 ROLES = '[responders.architect]\npeople = ["C0ARCHITECTS"]\n[responders.lead]\npeople = ["U0LEAD"]\n'

@@ -10,7 +10,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError
 from bot.people import directory
 from bot.people.directory import People
-from tests.kit.until import until
 from workspace import Workspace
 from workspace.seed import (
     ADE,
@@ -19,7 +18,6 @@ from workspace.seed import (
     BOT_USER,
     FALLBACK,
     GIO,
-    ONCALL,
     PLATFORM,
     RANDOM,
 )
@@ -51,16 +49,6 @@ def people(web: AsyncWebClient, seconds: Seconds) -> People:
 
 def count(ws: Workspace, method: str) -> int:
     return sum(call.method == method for call in ws.calls)
-
-
-async def test_profile_is_kept_for_a_while(people: People, seconds: Seconds, ws: Workspace) -> None:
-    first = await people.profile(ADE)
-    seconds.now = 299
-    assert await people.profile(ADE) is first
-    assert people.known_name(ADE) == "ade"
-    seconds.now = 301
-    assert await people.profile(ADE) == first
-    assert count(ws, "users.info") == 2
 
 
 async def test_fresh_is_asked_again_but_not_at_once(people: People, seconds: Seconds, ws: Workspace) -> None:
@@ -98,19 +86,6 @@ async def test_what_is_in_doubt_is_asked_again_and_serves_without_an_answer(
     assert count(ws, "users.info") == 3
 
 
-async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -> None:
-    await people.members(AGENTS)
-    await people.profile(ADE)
-    await people.group(PLATFORM)
-    people.drop("channel", AGENTS)
-    people.drop("user", ADE)
-    people.drop("group", PLATFORM)
-    assert ADE in await people.members(AGENTS)
-    assert (await people.profile(ADE)).id == ADE
-    assert await people.group(PLATFORM) == {ONCALL, ADE}
-    assert count(ws, "conversations.members") == count(ws, "users.info") == 2
-
-
 async def test_answer_from_before_a_fact_changed_is_not_kept(
     people: People, monkeypatch: pytest.MonkeyPatch, ws: Workspace
 ) -> None:
@@ -137,34 +112,6 @@ async def test_answer_from_before_a_fact_changed_is_not_kept(
     assert ADE in await earlier
     assert ADE not in await people.members(AGENTS)
     assert count(ws, "conversations.members") == 2
-
-
-async def test_name_is_known_although_more_of_a_person_may_have_changed(
-    people: People, ws: Workspace
-) -> None:
-    assert people.known_name(ADE) is None
-    await people.profile(ADE)
-    people.doubt()
-    assert people.known_name(ADE) == "ade"
-    ws.change_user(ADE, name="adebayo")
-    await people.profile(ADE)
-    assert people.known_name(ADE) == "adebayo"
-
-
-async def test_disabled_user_group_is_looked_at_again_whenever_it_may_be_enabled(
-    people: People, ws: Workspace
-) -> None:
-    people.drop("group itself", PLATFORM)
-    people.doubt()
-    assert await people.group(PLATFORM)
-    people.doubt()
-    ws.disable_group(PLATFORM)
-    people.drop("group itself", PLATFORM)
-    await until(lambda: people.trouble_with(PLATFORM) == "Slack says no_such_subteam")
-    ws.disable_group(PLATFORM, undo=True)
-    people.doubt()
-    await until(lambda: people.trouble_with(PLATFORM) is None)
-    assert count(ws, "usergroups.users.list") == 3
 
 
 async def test_members_are_read_in_pages(
@@ -203,13 +150,6 @@ async def test_channels_of_a_person_are_kept_for_a_while_and_never_longer(
 async def test_channels_of_a_person_of_an_organization(people: People, ws: Workspace) -> None:
     ws.join_enterprise("E0ORG", org_wide=True)
     assert await people.channels_of(ADE) == {AGENTS, FALLBACK, RANDOM}
-
-
-async def test_channels_of_a_person_are_read_in_pages(people: People, ws: Workspace) -> None:
-    for n in range(1200):
-        ws.add_channel(Channel(f"C0{n}", f"c{n}", [ADE]))
-    assert len(await people.channels_of(ADE)) == 1203
-    assert count(ws, "users.conversations") == 2
 
 
 async def test_locale_is_what_slack_said_last(people: People, ws: Workspace, seconds: Seconds) -> None:

@@ -17,7 +17,7 @@ from bot.show.lanes import Again, Done, NotYet
 from bot.show.messages import Fresh, MessageRow, Messages, owe_card
 from bot.show.messenger import Messenger
 from bot.show.rollups import Rollups
-from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
+from bot.slackapi import Never, Outcome, Post, Sent
 from bot.storage.ledger import DatabaseLedger
 from bot.views.render import RenderedMessage
 from core.clarification import Clarification
@@ -44,7 +44,6 @@ class Slack:
     there: dict[tuple[str, str], Post] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     lookup: Outcome | None = None
-    dm: str | Later | Unknown | Never = "D1"
 
     def _next(self) -> tuple[Outcome | None, bool]:
         return self.script.pop(0) if self.script else (None, True)
@@ -66,10 +65,6 @@ class Slack:
         if lands:
             self.there[channel, ts] = post
         return outcome or Sent(channel, ts)
-
-    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
-        self.calls.append(f"open {user}")
-        return self.dm
 
     async def find(
         self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
@@ -109,7 +104,7 @@ class Slack:
 
 
 class Room:
-    """`raised` are the incidents, `outcomes` what became of messages."""
+    """`raised` are the incidents."""
 
     def __init__(
         self,
@@ -125,7 +120,6 @@ class Room:
         self.slack, self.index = slack or Slack(self.clock), Index()
         self.raised: list[NewIncident] = []
         self.awaited: set[str] = set()  # questions whose callers wait
-        self.outcomes: list[tuple[str, str]] = []
         configured = parse_settings(
             f'[slack]\nfallback_channel = "{fallback}"\n[[routes]]\nchannel = "{CHANNEL}"\n',
             file=folder / "clarify.toml",
@@ -234,7 +228,7 @@ class Room:
         self.raised.append(incident)
 
     async def _on_outcome(self, row: MessageRow, outcome: str, note: str | None) -> None:
-        self.outcomes.append((row.key, outcome))
+        """Nobody waits for it."""
 
 
 def _put(record: Clarification, book: Book) -> None:

@@ -111,19 +111,6 @@ async def test_place_of_another_message_is_not_adopted(store: Store) -> None:
     assert messages.in_flight.any_in("C1"), "it is still looked for"
 
 
-async def test_new_words_of_a_message_that_is_there_make_it_unfinished(store: Store) -> None:
-    messages = Messages(store)
-    await messages.want([Fresh("tools:1", "tools", "C1", body={"text": "a"}, wanted="1")])
-    row = await messages.get("tools:1")
-    assert row is not None
-    await messages.landed(row, "C1", "1.0", "1", final=True, opens_thread=False)
-    for wanted, final in (("1", True), ("2", False)):
-        await messages.want([Fresh("tools:1", "tools", "C1", body={"text": wanted}, wanted=wanted)])
-        row = await messages.get("tools:1")
-        assert row is not None
-        assert (row.final, row.ts) == (final, "1.0")
-
-
 async def test_what_another_bot_is_posting_is_nothing_that_is_not_there(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,12 +11,10 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.show.lanes import Again, Done, NotYet
-from bot.show.messages import Fresh
 from bot.show.steps import LANDING
-from bot.slackapi import Never, Outcome, Post, Unknown
+from bot.slackapi import Never, Outcome, Post
 from bot.storage.ledger import DatabaseLedger
-from core.clarification import Answer
-from tests.kit.builders import ADE, ask
+from tests.kit.builders import ask
 from tests.kit.clocks import START
 from tests.unit.bot.show.room import CHANNEL, Room
 
@@ -46,31 +44,6 @@ async def asked_again(world: Room) -> None:
 async def begun(world: Room, at: float) -> None:
     """A post of the card was begun, and nobody knows how it ended."""
     assert await world.messages.intend(await world.row(KEY), CHANNEL, None, at, opens_thread=True)
-
-
-async def answered(world: Room) -> None:
-    await world.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
-
-
-async def test_cards_of_a_session_that_are_delivered_at_once_share_its_thread(world: Room) -> None:
-    await opened(world)
-    await asked_again(world)
-    outcomes = await asyncio.gather(world.deliver(KEY), world.deliver(OTHER))
-    assert list(outcomes) == [Done(posted=True)] * 2
-    first, second = world.slack.there.values()
-    assert (first.thread_ts, second.thread_ts) == (None, (await world.row(KEY)).ts)
-
-
-async def test_no_place_at_all_is_given_up_not_tried_for_ever(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Never("is_archived", "place"), False)] * 2
-    await world.until_done(KEY)
-    await world.until_done(KEY)
-    assert (await world.row(KEY)).failed == "is_archived"
-    assert world.raised[-1].reason.endswith("It could not be shown anywhere.")
-    calls = len(world.slack.calls)
-    await world.deliver(KEY)
-    assert len(world.slack.calls) == calls == 2
 
 
 async def test_fault_of_ours_with_one_message_is_paged(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,20 +82,6 @@ async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
     assert there == [(row.channel, row.ts)]
 
 
-async def page(world: Room, target: str) -> str:
-    body = {"text": "Wake up", "blocks": [], "needed": True}
-    await world.messages.want([Fresh("page:1", "page", target, body=body, wanted="page")])
-    return "page:1"
-
-
-async def test_page_to_somebody_who_cannot_be_written_to_is_given_up(world: Room) -> None:
-    key = await page(world, "U0GONE")
-    world.slack.dm = Never("user_disabled", "place")
-    await world.until_done(key)
-    assert (await world.row(key)).failed == "user_disabled"
-    assert world.outcomes[-1] == (key, "failed")
-
-
 async def test_storage_that_cannot_be_read_has_to_wait(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(world)
 
@@ -145,14 +104,3 @@ async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_
     world.messenger.resume_posting()
     await world.until_done(KEY)
     assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]
-
-
-async def test_found_post_is_brought_up_to_date(world: Room) -> None:
-    """It was answered while the outcome was unknown: what was found still has its controls."""
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), True)]
-    await world.deliver(KEY)
-    await answered(world)
-    await world.until_done(KEY)
-    assert len(world.slack.there) == 1
-    assert world.slack.live() == [], "controls stayed live after the answer"

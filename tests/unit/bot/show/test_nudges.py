@@ -209,15 +209,6 @@ async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
     assert session["session_id"] == "CLR-42-001"
 
 
-async def test_nudges_looks_again_before_it_speaks(world: Stage) -> None:
-    """Answered between the nudge and its message: nobody is called for nothing."""
-    record = again(record_of())
-    await world.put(answered(record, Answer(response="65", label="65"), DECIDER, LATER))
-    world.note(record)
-    await settled(world)
-    assert world.keys == ["nudge:CLR-42-900:1:1"]
-
-
 async def test_nudges_goes_on_while_one_has_to_wait(world: Stage) -> None:
     """Somebody holds the torn ledger of the first for long: the second is said all the same."""
     first, second = again(record_of()), again(numbered(2))

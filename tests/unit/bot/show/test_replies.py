@@ -178,19 +178,6 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     assert again.got == world.producer.got
 
 
-async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
-    world.producer.script = [SURE, OK]
-    await world.answer()
-    await world.put()
-    await until(lambda: world.clock.sleeping)
-    world.producer.back["another"].set()
-    await world.clock.advance(0)
-    assert len(world.producer.got) == 1
-    world.producer.back["planner"].set()
-    await until(lambda: not world.replies.outbox)
-    assert len(world.producer.got) == 2
-
-
 async def test_page_of_a_refusal_outlives_a_locked_storage(world: World) -> None:
     world.producer.script = [NO]
     world.page_troubles.extend([StorageUnavailable(), StorageUnavailable()])
@@ -226,41 +213,6 @@ async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world:
 
 REFUSED = TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
 PAGE = TryAgain("answers with text/html", may_have_arrived=True, blocked=True)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "noted_after", "note"),
-    [
-        (REFUSED, 60.0, "Not delivered: the agent refuses our token (HTTP 401)"),
-        (PAGE, 0.0, "Sent, but not confirmed: the agent answers with text/html"),
-    ],
-)
-async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minute(
-    world: World, outcome: TryAgain, noted_after: float, note: str
-) -> None:
-    world.producer.script = [outcome]
-    await world.answer(expires_at=START + timedelta(hours=1))
-    await world.put()
-    noted: float | None = None
-    while not world.raised:
-        await until(lambda: world.clock.sleeping)
-        if noted is None and (await world.ledger.find(ID)).delivery.reply_note is not None:
-            noted = (world.clock.now() - START).total_seconds()
-        await world.clock.advance(0.25)
-    assert 60 <= (world.clock.now() - START).total_seconds() < 63
-    after = await world.ledger.find(ID)
-    assert (after.delivery.reply, after.delivery.reply_note) == ("sending", note)
-    assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
-    (incident,) = world.raised
-    assert incident.key == "undelivered:CLR-42-001:1"
-    assert outcome.reason in incident.reason
-    world.producer.script = [PROOF]
-    world.producer.back["planner"].set()
-    await world.clock.advance(60)
-    await until(lambda: not world.replies.outbox)
-    after = await world.ledger.find(ID)
-    assert (after.delivery.reply, after.delivery.reply_note) == ("delivered", None)
-    assert len(world.raised) == 1
 
 
 @pytest.mark.parametrize(("outcome", "state"), [(REFUSED, "too_late"), (PAGE, "unconfirmed")])

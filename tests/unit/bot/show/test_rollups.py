@@ -10,10 +10,9 @@ import pytest
 from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
 from bot.show.rollups import Rollups
-from core.clarification import Answer, Clarification
+from core.clarification import Clarification
 from core.index import Index
-from core.transitions import answered
-from tests.kit.builders import ADE, NOW, record
+from tests.kit.builders import NOW, record
 from tests.unit.bot.audiences import audiences
 
 AGENT = Group("retirement-planner", "C0GOOD")
@@ -29,9 +28,6 @@ class World:
             update={"created": NOW + timedelta(seconds=seq)}
         )
         return self.take(made)
-
-    def answer(self, seq: int) -> Clarification:
-        return self.take(answered(record(seq=seq), Answer("x", "x"), ADE, NOW))
 
     def take(self, summary: Clarification) -> Clarification:
         self.index.put(summary)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackRefusedError
 from bot.slack.socket import Envelope, SlackSocket, Timing, Unacknowledged
 from bot.slackapi import Availability
 from core.clock import SystemClock
@@ -165,14 +164,6 @@ async def test_refresh_opens_the_next_before_the_old_one_ends(ws: Workspace, des
     assert desk.returns == 0
 
 
-async def test_bad_app_token_ends_the_start(ws: Workspace, desk: Desk) -> None:
-    ws.faults.add("apps.connections.open", "refuse:invalid_auth", times=1)
-    with pytest.raises(SlackRefusedError) as caught:
-        async with connected(ws, desk):
-            pass
-    assert caught.value.code == "invalid_auth"
-
-
 async def test_token_that_is_refused_later_is_tried_again(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk):
         ws.faults.add("apps.connections.open", "refuse:invalid_auth", times=2)
@@ -185,30 +176,6 @@ async def test_opening_that_hangs_is_given_up(ws: Workspace, desk: Desk) -> None
     ws.faults.add("apps.connections.open", "delay:30", times=1)
     async with asyncio.timeout(60), connected(ws, desk) as socket:
         assert socket.connected
-
-
-async def test_stop_lets_work_finish_and_be_acknowledged(ws: Workspace, desk: Desk) -> None:
-    desk.gate.clear()
-    async with connected(ws, desk) as socket:
-        await ws.post(ADE, AGENTS, "one")
-        await until(lambda: desk.seen)
-        stopping = asyncio.create_task(socket.stop())
-        await asyncio.sleep(0.05)
-        desk.gate.set()
-        await stopping
-        await ws.wait_for(lambda: ws.acks)
-    assert ws.acks[0].ok
-
-
-async def test_socket_cut_with_work_in_flight_acknowledges_over_the_next(ws: Workspace, desk: Desk) -> None:
-    desk.gate.clear()
-    async with connected(ws, desk):
-        await ws.post(ADE, AGENTS, "one")
-        await until(lambda: desk.seen)
-        ws.link.cut()
-        desk.gate.set()
-        await ws.wait_for(lambda: ws.acks)
-    assert ws.acks[0].ok
 
 
 async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
@@ -235,26 +202,6 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
             await starting
     finally:
         await socket.stop()
-
-
-async def test_another_bot_on_the_app_is_noticed_once_it_stays_and_when_it_leaves(
-    ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
-    theirs, quick = Desk(), replace(QUICK, count_again=0.2, count_others=0.2)
-    # What is sent over a connection that a new count replaces just then is sent again, and not after half a minute.
-    ws.context.options = replace(ws.context.options, ack_timeout=1.0)
-    async with AsyncExitStack() as other:
-        await other.enter_async_context(connected(ws, theirs))
-        async with connected(ws, desk, quick) as socket:
-            assert socket.others == 0  # ours of a moment ago may still be counted
-            await until(lambda: socket.others == 1)
-            assert "ANOTHER BOT" in caplog.text
-            await ws.post(ADE, AGENTS, "to whichever of them")
-            await until(lambda: len(desk.seen) + len(theirs.seen) == 1)
-            await other.aclose()
-            await until(lambda: socket.others == 0 and desk.counts[-1] == 0)
-            await heard(ws, desk, "alone again")
-    assert max(desk.counts) == 1
 
 
 async def test_bots_on_the_same_database_are_expected_and_one_more_is_noticed(
@@ -285,13 +232,3 @@ async def test_refresh_and_reconnect_are_no_other_bot(ws: Workspace, desk: Desk)
         await heard(ws, desk, "one")
         await asyncio.sleep(0.3)  # long enough to be counted again, if anything was suspected
         assert set(desk.counts) == {0}
-
-
-async def test_unacknowledged_event_comes_again(ws: Workspace, desk: Desk) -> None:
-    desk.unwilling = 1
-    ws.context.options = replace(ws.context.options, ack_timeout=0.2, retry_delays=(0.0,))
-    async with connected(ws, desk):
-        await ws.post(ADE, AGENTS, "one")
-        await until(lambda: len(desk.seen) == 2 and ws.acks[-1].ok)
-    assert desk.seen[1].attempt == 1
-    assert desk.seen[0].payload["event_id"] == desk.seen[1].payload["event_id"]

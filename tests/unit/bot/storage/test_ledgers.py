@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -121,21 +119,6 @@ async def test_what_was_decided_is_what_others_read(ledger: Ledger, another: Ano
             await call
     with pytest.raises(BadInput, match="CLR-42-001"):
         await other.find("7")
-
-
-async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
-    def fails(book: Book) -> None:
-        add(book)
-        raise ValueError("mine")
-
-    done = asyncio.gather(
-        ledger.transact(OfIssue(7), add),
-        ledger.transact(OfIssue(7), fails),
-        ledger.transact(OfIssue(8), add),
-        return_exceptions=True,
-    )
-    assert [type(each) for each in await done] == [Clarification, ValueError, Clarification]
-    assert [len((await ledger.read(issue)).records) for issue in (7, 8)] == [1, 1]
 
 
 async def test_what_is_written_along_is_written_with_the_decision_or_not_at_all(
@@ -391,24 +374,6 @@ async def test_a_caller_that_is_gone_does_not_undo(ledger: Ledger) -> None:
     await until(lambda: told)
 
 
-async def test_a_caller_that_is_gone_leaves_no_error_that_nobody_looks_at(ledger: Ledger) -> None:
-    complaints: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told["message"]))
-    decided = threading.Event()
-
-    def fails(_: Book) -> None:
-        decided.set()
-        raise ValueError("mine")
-
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0):
-            await ledger.transact(OfIssue(7), fails)
-    await until(decided.is_set)
-    await ledger.transact(OfIssue(7), add)  # after which the one before is over
-    gc.collect()
-    assert complaints == []
-
-
 # -- what others write -------------------------------------------------------------------------------------------------
 
 
@@ -530,16 +495,6 @@ async def test_every_record_is_read_once_in_order(
     assert [each.id for each in await loaded(ledger)] == without
 
 
-async def test_records_are_found_by_when_they_were_written(ledger: DatabaseLedger) -> None:
-    for each in (*RECORDS[:2], RECORDS[4]):
-        await write(ledger, each)
-    over = closed(1).model_copy(update={"id": "CLR-6-001", "issue_number": 6})
-    await write(ledger, over)
-    assert ids(await ledger.latest(2)) == ["CLR-6-001", "CLR-8-002"]
-    await ledger.transact(OfRecord("CLR-7-001"), again)
-    assert ids(await ledger.latest(1)) == ["CLR-7-001"]
-
-
 async def test_a_token_means_the_newest_question_with_it(ledger: DatabaseLedger) -> None:
     await write(ledger, record(8, 2), record(7, 9), record(8, 1), record(9, 1, producer="writer"))
     assert (await ledger.by_token("planner", "rpl_1")).id == "CLR-8-002"
@@ -589,15 +544,6 @@ async def test_a_row_is_read_and_its_receipt_checked_once_as_long_as_it_says_the
     )
     assert await ledger.is_tampered(await ledger.find(first.id)), "whatever its revision says"
     assert told == [first.id]
-
-
-async def test_what_this_process_wrote_is_neither_read_nor_checked_again(ledger: DatabaseLedger) -> None:
-    receipts = ledger.receipts = Checked()
-    over = changed(closed(), receipt="x")
-    made = await ledger.transact(OfIssue(42), lambda book: book.put(over))
-    assert await ledger.find(made.id) is made
-    assert not await ledger.is_tampered(made)
-    assert receipts.records == []
 
 
 # -- what is broken or away --------------------------------------------------------------------------------------------

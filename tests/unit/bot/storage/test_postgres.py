@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
+from bot.storage.connection import ListeningConnection
 from bot.storage.lease import Lease, Sample, ServerClock, Terms, _LeaseAnswer
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
@@ -428,10 +429,11 @@ async def test_statement_that_takes_long_is_waited_for_while_the_server_lives(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "TERMS", Terms(renew=0.1))
+    monkeypatch.setattr(postgres, "_SILENCE", 0.7)
     store = await open_storage(postgres_server.new())
     await store.lead()  # it is heard of
-    await store.read("select pg_sleep(3)")
-    await store.write(lambda tx: tx.rows("select pg_sleep(3)"))
+    await store.read("select pg_sleep(1.2)")
+    await store.write(lambda tx: tx.rows("select pg_sleep(1.2)"))
     await store.close()
 
 
@@ -493,7 +495,10 @@ async def test_news_that_cannot_be_read_at_once_are_read_without_further_news(
 async def test_notices_that_never_arrive_any_more_are_told_and_polled_for(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_ALIVE", 0.5)
+    monkeypatch.setattr(postgres, "_ALIVE", 0.3)
+    monkeypatch.setattr(postgres, "_LISTEN", 0.7)
+    monkeypatch.setattr(ListeningConnection, "limit", 0.7)
+    monkeypatch.setattr(ListeningConnection, "longest", 0.7)
     store, other = await open_storage(wire.url), await open_storage(wire.direct)
     async with aclosing(store.news()) as news:
         assert await anext(news) is None
@@ -512,13 +517,13 @@ async def test_connection_for_notices_that_hears_itself_is_kept(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "_ALIVE", 0.1)
-    monkeypatch.setattr(postgres, "_LISTEN", 1.0)
+    monkeypatch.setattr(postgres, "_LISTEN", 0.8)
     store = await open_storage(wire.url)
     with capture_logs() as logs:
         async with aclosing(store.news()) as news:
             assert await anext(news) is None
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(2):
                     await anext(news)
     assert logs == []
     await store.close()
@@ -527,7 +532,8 @@ async def test_connection_for_notices_that_hears_itself_is_kept(
 async def test_leader_whose_connection_for_the_lease_hangs_goes_on_leading(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=6.0, margin=1.5))
+    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=3.0, margin=1.0, renew=0.3))
+    monkeypatch.setattr(postgres, "_SILENCE", 0.7)
     store = await open_storage(wire.url)
     await store.lead()
     reading = asyncio.create_task(read_on(store))  # the server lives

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from bot.errors import StorageError, StorageInUseError, StorageUnavailable
-from bot.storage import schema, sqlite
+from bot.errors import StorageError, StorageUnavailable
+from bot.storage import sqlite
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from tests.kit.databases import sqlite_of
 
 INSERT = "insert into onces (key) values (:key)"
-BIG = "insert into texts (id, body) values ('big', :body)"
 
 
 async def keys(store: Store) -> set[str]:
@@ -75,35 +74,6 @@ async def test_deleted_text_leaves_no_trace_in_the_file(
     await store.close()
     files = [each.read_bytes() for each in tmp_path.iterdir()]  # noqa: ASYNC240
     assert [each.count(b"s3cret") for each in files] == [0] * len(files)
-
-
-async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
-    pages = await sqlite_of(store).writer.execute_fetchall("pragma page_count")
-    await sqlite_of(store).writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
-    with pytest.raises(StorageUnavailable, match="full"):
-        await store.run(BIG, body="x" * 1_000_000)
-    await sqlite_of(store).writer.execute_fetchall("pragma max_page_count = 1000000")
-    await store.run(BIG, body="x" * 1_000_000)
-
-
-async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    first = await open_storage(tmp_path / "clarify.db")
-    with pytest.raises(StorageInUseError, match="in use"):
-        await open_storage(tmp_path / "clarify.db")
-    await first.close()
-    await (await open_storage(tmp_path / "clarify.db")).close()
-
-
-async def test_open_makes_the_tables_once(tmp_path: Path) -> None:
-    path = tmp_path / "clarify.db"
-    for _ in range(2):
-        store = await open_storage(path)
-        await store.run(f"{INSERT} on conflict do nothing", key="a")
-        assert await keys(store) == {"a"}
-        await store.close()
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma user_version").fetchone()[0] == schema.newest_version()
-        assert db.execute("pragma journal_mode").fetchone()[0] == "wal"
 
 
 def newer(path: Path) -> None:

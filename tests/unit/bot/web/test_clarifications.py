@@ -27,7 +27,7 @@ from core.router import Router
 from core.workflow import Scopes, Speaker
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import issues_in
-from tests.kit.ledgers import change_record, write_records
+from tests.kit.ledgers import change_record
 from tests.kit.until import until
 from tests.unit.bot.web.serving import serving
 
@@ -222,12 +222,6 @@ async def test_key_counts_for_rounds_and_after_them(world: World) -> None:
     assert bodies == ["Which database?", "Which version?", "Really?"]
 
 
-@pytest.mark.parametrize("path", ["CLR-42-001", "CLR-999999999999999-999"])
-async def test_look_finds_nothing(world: World, path: str) -> None:
-    answer = await world.client.get(f"/clarifications/{path}", params={"wait": 60})
-    assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
-
-
 async def waiting(world: World, **params: int) -> asyncio.Task[httpx.Response]:
     task = asyncio.create_task(world.client.get(f"/clarifications/{ID}", params={"wait": 60, **params}))
     await until(lambda: world.ledger._waiting)
@@ -266,17 +260,9 @@ async def test_look_waits_for_any_change_also_one_of_another_program(world: Worl
         await anext(changes)
         body = (await asyncio.wait_for(task, LONG)).json()
     assert (body["topic"], body["revision"]) == ("Storage, again", revision + 1)
-    at_once = await world.client.get(f"/clarifications/{ID}", params={"wait": 60, "revision": revision + 1})
+    async with asyncio.timeout(LONG / 2):  # it has changed already
+        at_once = await world.client.get(f"/clarifications/{ID}", params={"wait": 60, "revision": revision})
     assert at_once.json() == body
-
-
-async def test_look_ends_at_shutdown_as_it_is(world: World) -> None:
-    await world.ask()
-    task = await waiting(world)
-    world.app.state.stopping.set()
-    answer = await asyncio.wait_for(task, LONG)
-    assert (answer.status_code, answer.json()["status"]) == (200, "pending")
-    assert not world.ledger._waiting
 
 
 async def test_look_tells_when_too_many_wait(ledger: DatabaseLedger, tmp_path: Path) -> None:
@@ -287,28 +273,6 @@ async def test_look_tells_when_too_many_wait(ledger: DatabaseLedger, tmp_path: P
         assert (refused.status_code, refused.json()["error"]) == (503, "BUSY")
         await world.answer(ID)
         assert (await asyncio.wait_for(task, LONG)).status_code == 200
-
-
-async def test_caller_with_most_that_wait_makes_room_for_another(
-    ledger: DatabaseLedger, tmp_path: Path
-) -> None:
-    async with opened(ledger, tmp_path, most_waiting=2) as world:
-        await world.ask()
-        theirs = await world.ask({"Authorization": "Bearer t-other"}, issue=43)
-        tasks = [await waiting(world), await waiting(world)]
-        await until(lambda: len(world.ledger._waiting) == 2)
-        other = asyncio.create_task(
-            world.client.get(
-                theirs.headers["Location"], params={"wait": 60}, headers={"Authorization": "Bearer t-other"}
-            )
-        )
-        first = await asyncio.wait_for(tasks[0], LONG)
-        assert (first.status_code, first.json()["status"]) == (200, "pending")
-        await world.answer(ID)
-        await world.answer(theirs.json()["id"])
-        assert {(await asyncio.wait_for(each, LONG)).json()["status"] for each in (tasks[1], other)} == {
-            "answered"
-        }
 
 
 async def test_gone_callers_leave_their_place(world: World) -> None:
@@ -361,13 +325,6 @@ async def test_list_goes_page_by_page(world: World) -> None:
     assert await ids(issue=42) == [ID, "CLR-42-002"]
     assert await ids(status="answered") == [ID]
     assert await ids(status="open", issue=42) == ["CLR-42-002"]
-
-
-async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
-    await world.ask()
-    write_records(world.folder, 7, {"id": "CLR-7-001"})
-    body = (await world.client.get("/clarifications")).json()
-    assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], ["CLR-7-001"])
 
 
 async def test_nobody_answers_over_http(world: World) -> None:

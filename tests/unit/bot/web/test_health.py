@@ -28,7 +28,7 @@ from bot.web.health import Sources, health_routes, metrics_routes, producer_chec
 from bot.web.server import build_app
 from core.clarification import Status
 from core.index import Index
-from tests.kit.builders import changed, counted
+from tests.kit.builders import changed
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming
 from tests.unit.bot.strategies import record_of
@@ -159,14 +159,6 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_errors_are_documented_as_json() -> None:
-    paths = build_app([health_routes([])], Callers({})).openapi()["paths"]
-    documented = {path: list(item["get"]["responses"]["default"]["content"]) for path, item in paths.items()}
-    assert set(documented) == {"/livez", "/healthz", "/readyz"}
-    assert all(kinds == ["application/json"] for kinds in documented.values())
-    assert list(paths["/healthz"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
-
-
 class World:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -239,54 +231,6 @@ async def test_open_ones_are_counted_by_status(world: World) -> None:
         "pending": 2, "stale": 0, "escalated": 1,
     }  # fmt: skip
     assert of("clarify_open", status="answered") not in figures
-
-
-async def test_oldest_question_that_waits_for_people_is_told_by_route(world: World) -> None:
-    asked = changed(record_of(), from_="r-1", agent_id="r-1", asked_last=START, created=START)
-    again = {"asked_last": START + timedelta(seconds=40), "round": 2}
-    others: tuple[dict[str, Any], ...] = (
-        {},
-        {"asked_last": START + timedelta(seconds=10)},
-        {"from_": "other", "agent_id": "other", **again},
-        {
-            "agent_id": "else",
-            "producer": None,
-            "to": "Reviewer",
-            "asked_last": START - timedelta(hours=1),
-        },
-        {
-            "agent_id": "else",
-            "status": "answered",
-            "reply": "sending",
-            "asked_last": START - timedelta(hours=1),
-        },
-    )
-    for number, more in enumerate(others, 1):
-        world.index.put(changed(asked, id=f"CLR-42-{number:03d}", **more))
-    await world.clock.advance(60)
-    figures = await world.figures()
-    assert figures[of("clarify_oldest_question_seconds", route="r-*")] == 60
-    assert figures[of("clarify_oldest_question_seconds", route="*")] == 20, (
-        "from its latest round; no agent's"
-    )
-    world.index.put(changed(asked, id="CLR-42-001", status="resolved"))
-    world.index.put(changed(asked, id="CLR-42-002", status="resolved"))
-    assert (await world.figures())[of("clarify_oldest_question_seconds", route="r-*")] == 0
-
-
-async def test_requests_are_counted_by_their_route(world: World) -> None:
-    await world.scrape()
-    app = build_app([health_routes([Check("slack", away)])], Callers({}), world.telemetry.requested)
-    async with httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as client:
-        for path in ("/livez", "/readyz", "/readyz?x=1", "/wp-login.php", "/../etc"):
-            await client.get(path)
-    assert counted(world.telemetry.requests) == {
-        ("/metrics", "200"): 1,
-        ("/livez", "200"): 1,
-        ("/readyz", "503"): 2,
-        ("other", "404"): 2,
-    }
-    assert (await world.figures())[of("clarify_http_requests_total", path="/readyz", status="503")] == 2
 
 
 async def test_what_happened_is_counted(world: World) -> None:

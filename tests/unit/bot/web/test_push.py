@@ -244,31 +244,6 @@ async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door,
         assert await replies.token() == TOKEN
 
 
-async def test_handshake_has_its_own_answers(door: Door, clock: ManualClock) -> None:
-    able: dict[str, Any] = {
-        "supports_clarification_reply": True,
-        "supports_confirmation_reply": False,
-        "supported_conformance_levels": [1, 2],
-    }
-    request: dict[str, Any] = {"type": "subscription.request", "subscriber_id": "planner"}
-    request |= {"capabilities": able | {"pace_wpm": 180}}
-    old = await door.post(request | {"aaep_version": "0.9.0"})
-    assert (old.status_code, old.json()["type"]) == (400, "subscription.rejected")
-    told = await door.post(request | {"aaep_version": "1.0.0"})
-    subscription = told.json()["subscription_id"]
-    assert (told.status_code, told.json()["type"]) == (201, "subscription.accepted")
-    assert told.json()["honored_capabilities"] == able
-    assert told.headers["location"] == f"/aaep/v1/events?subscription_id={subscription}"
-    await door.bot.producers.send("planner", answer(clock))
-    async with door.reading(path=told.headers["location"]) as replies:
-        assert (await replies.next())[1]["subscription_id"] == subscription
-    close = {"type": "subscription.close", "subscription_id": subscription}
-    closed = await door.post(close)
-    assert (closed.status_code, closed.content) == (204, b"")
-    again = await door.post(close)
-    assert (again.status_code, again.json()["field"]) == (404, "subscription_id")
-
-
 async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualClock, log: list[Any]) -> None:
     await door.post(asked(clock, question="Shall we buy Acme?"))
     await door.post({"question": "Shall we buy Acme?"})

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
+from bot.errors import AddressInUseError, ConfigurationError
 from bot.settings.load import parse_settings
 from bot.settings.model import HttpSettings, Settings
 from bot.web.guard import Callers, stopping_of
@@ -30,7 +30,6 @@ from tests.unit.bot.web.serving import serving as serving_app
 
 CONNECTIONS = 4
 HEAD = b"GET /fast HTTP/1.1\r\nHost: localhost\r\n"
-BODY = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 WAIT = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = 32 * 1024 * 1024
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1-1-a", "SLACK_APP_TOKEN": "xapp-1-A-1-a", "SLACK_SIGNING_SECRET": "s"}
@@ -206,14 +205,6 @@ async def test_run_cancelled_gives_the_address_free() -> None:
     again.begin_stop()
 
 
-async def test_run_that_ends_by_itself_is_an_error() -> None:
-    server = unserved()
-    server._server.should_exit = True
-    with pytest.raises(TaskDiedError):
-        await server.run()
-    server.begin_stop()
-
-
 @pytest.fixture
 def taken() -> Iterator[int]:
     """A port at which somebody else listens."""
@@ -279,29 +270,6 @@ async def test_taken_address_that_somebody_counts_on_stops_the_start(
         AddressInUseError, match=r"clarify.toml: http.listen: 127.0.0.1:\d+: the address is already in use"
     ):
         listen(build_app([], Callers({})), settings, CONNECTIONS)
-
-
-async def test_parts_of_an_answer_do_not_wait_for_each_other() -> None:
-    async with serving() as world:
-        await world.client.get("/fast")
-        (connection,) = world.connections
-        ours = connection.transport.get_extra_info("socket")
-        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-async def test_silent_connection_gives_way_and_who_asks_is_served() -> None:
-    async with serving() as world:
-        busy = await world.connect(WAIT)
-        async with asyncio.timeout(PATIENCE):
-            await world.waiting.acquire()
-        silent = [await world.connect(said) for said in (b"", BODY, HEAD, b"", BODY)]
-        caller = await world.connect(HEAD + b"\r\n")
-        assert (await caller.answer())[0] == 200
-        for each in silent[:4]:  # the longest silent ones first
-            assert await each.ended() == b""
-        assert not silent[4].reader.at_eof()
-        world.release.set()
-        assert (await busy.answer())[0] == 200
 
 
 async def test_who_does_not_read_its_answer_gives_way() -> None:
