@@ -344,7 +344,7 @@ def verify(
     accept_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KID", help="With --log: a key that may follow though the one before did not announce it."
+            metavar="KID", help="With --log: accept this key even though the previous key didn't announce it."
         ),
     ] = None,
     jwks: Annotated[
@@ -712,7 +712,9 @@ def export(
         Path | None,
         typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV. No cell is taken for a formula.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Write CSV, without cells that run as formulas.")
+    ] = False,
 ) -> _Work:
     """Write the audit trail as JSON Lines: who asked, approved, changed or rejected what, and who was reminded and paged."""
     from bot.cli import reports
@@ -732,7 +734,7 @@ def forget(
         typer.Option(
             "--person",
             metavar="USER",
-            help="A person instead, by Slack user ID: what no signed decision holds about them. Lists what stays.",
+            help="A person instead, by Slack user ID: everything about them except signed decisions. Lists what stays.",
         ),
     ] = None,
     producer: Annotated[

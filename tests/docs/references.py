@@ -104,7 +104,8 @@ def _code(text: str) -> str:
 
 def settings() -> str:
     """Every table of clarify.toml, with its keys."""
-    return "\n".join(_tables(_hints(Configuration), ""))
+    text = "\n".join(_tables(_hints(Configuration), ""))
+    return re.sub(r"\bdocs/([\w/]+/)([\w-]+\.md)", r"[\2](../\1\2)", text)
 
 
 @cache
