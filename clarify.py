@@ -22,10 +22,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the file is copied to machines with any Python
+    _OLD = f"clarify needs Python 3.11 or newer; this is Python {sys.version.split()[0]}."
+    raise SystemExit(_OLD) if __name__ == "__main__" else ImportError(_OLD)
+
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -41,10 +47,8 @@ from typing import (
 
 if TYPE_CHECKING:
     import argparse
-    import asyncio
     import socket
     import sqlite3
-    import ssl
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -905,10 +909,7 @@ class NotSent(ConnectionError):
 
 
 class Asking:
-    """One question, from asking to its outcome.
-
-    `_run` its coroutines where they may block; with `is_async`, await them in an event loop.
-    """
+    """One question, from asking to its outcome. Its methods block."""
 
     def __init__(
         self,
@@ -940,9 +941,8 @@ class Asking:
         self._on_told = told
         self._once = _ONCE if once else {}
         self.longest_wait = LONGEST_WAIT
-        self.is_async = False
 
-    async def ended(self) -> dict[str, Any]:
+    def ended(self) -> dict[str, Any]:
         """Asks and returns the question's last state.
 
         Raises:
@@ -953,7 +953,7 @@ class Asking:
             began = time.monotonic()
             known = self._may_be_asked
             self._may_be_asked = True
-            reply = await self._reply(self._look() if self.id else self._ask())
+            reply = self._reply(self._look() if self.id else self._ask())
             if isinstance(reply, NotSent):
                 self._may_be_asked = known
             if isinstance(reply, Reply) and not reply.is_passing:
@@ -971,10 +971,10 @@ class Asking:
                 said = True
                 _warn(f"{_why(reply, self.client)} Retrying until the question expires.")
             asked = reply.retry_after if isinstance(reply, Reply) else None
-            await self._pause(max(0.05, min(asked or pause, self._left)))
+            self.client.pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    async def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
+    def withdrawn(self, comment: str | None = None, patience: float = _FAREWELL) -> dict[str, Any]:
         """Withdraws the question, if it may have been asked, within `patience` seconds, and returns its state; if an answer came
         first, the answered state. `comment`: why.
         """
@@ -983,9 +983,9 @@ class Asking:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
             query = self._once | ({"comment": comment} if comment else {})
             call = Call("DELETE", f"/questions/{self.id}", query=query) if self.id else self._ask()
-            reply = await self._reply(call._replace(patience=left))
+            reply = self._reply(call._replace(patience=left))
             if not isinstance(reply, Reply) or reply.is_passing:
-                await self._pause(_PAUSES[0])
+                self.client.pause(_PAUSES[0])
             elif self.id or not (named := (reply.json or {}).get("id")):
                 with suppress(Refused):  # there is no state, or it is of another question: no one decided
                     return self._state_in(reply)
@@ -994,19 +994,11 @@ class Asking:
                 self.id = named
         return {}
 
-    async def _reply(self, call: Call) -> Reply | OSError:
+    def _reply(self, call: Call) -> Reply | OSError:
         try:
-            return await self.client.acall(call) if self.is_async else self.client.call(call)
+            return self.client.call(call)
         except OSError as error:
             return error
-
-    async def _pause(self, seconds: float) -> None:
-        if self.is_async:
-            import asyncio
-
-            await asyncio.sleep(seconds)
-        else:
-            self.client.pause(seconds)
 
     @property
     def _left(self) -> float:
@@ -1060,44 +1052,57 @@ def _warn(words: str) -> None:
     logging.getLogger("clarify").warning(words)
 
 
+class _Interrupted(BaseException):
+    """The task that waits was cancelled; of a hook, `--timeout` is over, or the agent that waits for the decision has ended."""
+
+
 def _talk(asking: Asking) -> dict[str, Any]:
     """Asks; withdraws the question when interrupted."""
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except Exception:
         raise
     except BaseException:
-        _run(asking.withdrawn())
+        asking.withdrawn()
         raise
 
 
 async def _atalk(asking: Asking) -> dict[str, Any]:
-    """Asks; withdraws the question when cancelled."""
+    """Asks in a thread of its own; withdraws the question when cancelled."""
     import asyncio  # a third of a hook's time to start
+    import threading
+    from concurrent.futures import Future
 
-    asking.is_async = True
+    ended, cancelled = Future[dict[str, Any]](), threading.Event()
+
+    def check() -> None:
+        if cancelled.is_set():
+            cancelled.clear()  # the withdrawal is not interrupted
+            raise _Interrupted
+
+    def talk() -> None:
+        try:
+            ended.set_result(_talk(asking))
+        except BaseException as error:  # noqa: BLE001 - the task raises it
+            ended.set_exception(error)
+
+    asking.client.tick = check
+    threading.Thread(target=talk, daemon=True).start()
+    waiting = asyncio.wrap_future(ended)
     try:
-        return await asking.ended()
+        return await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        await asyncio.shield(asking.withdrawn())
+        cancelled.set()
+        waiting.add_done_callback(asyncio.Future.exception)  # no one else looks at it
+        await asyncio.wait([waiting], timeout=_FAREWELL + 1)
         raise
-
-
-def _run(work: Coroutine[Any, None, T]) -> T:
-    """Runs a coroutine that blocks wherever it waits, and so needs no event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-    raise RuntimeError("it waits for an event loop")
 
 
 # --- HTTP: one request, one response, one connection.
 
 
 class Client:
-    """A connection to the bot: `call`, or `await acall`.
+    """A connection to the bot.
 
     Proxies are as in the environment, but for this machine. `tick` is called several times a second while `call` waits; it
     may raise to break the wait off.
@@ -1158,23 +1163,6 @@ class Client:
         while (left := ends - time.monotonic()) > 0:
             time.sleep(min(left, _TICK))
             self.tick()
-
-    async def acall(self, call: Call) -> Reply:
-        """Like `call`, for asyncio."""
-        import asyncio
-
-        try:
-            async with asyncio.timeout(call.patience), self._aconnected() as (received, sent):
-                sent.write(self._request(call))
-                await sent.drain()
-                reader = _Reader()
-                while not reader.is_complete:
-                    reader.feed(await received.read(65_536))
-                return reader.reply
-        except TimeoutError as error:
-            if isinstance(error, NotSent):
-                raise
-            raise TimeoutError(f"no response within {call.patience:.0f} s") from None
 
     def events(self, call: Call, opened: Callable[[socket.socket], object]) -> Iterator[Reply]:
         """Sends a request and yields each event of the response as it comes, or the response, if it has no events.
@@ -1248,80 +1236,51 @@ class Client:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         return (parts.hostname, parts.port or 80) if parts.hostname else None
 
-    def _tunnel(self) -> bytes:
-        where = f"{self._host}:{self._port}"
-        return f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
-
-    def _context(self) -> ssl.SSLContext:
-        import ssl  # not on this machine
-
-        return ssl.create_default_context()
-
     @contextmanager
     def _connected(self, patience: float) -> Iterator[socket.socket]:
+        """Yields a connection to the bot. Raises NotSent."""
         import socket  # not where only the types are needed
 
-        proxy = self._proxy
+        proxy, connection = self._proxy, None
         try:
             connection = socket.create_connection(proxy or (self._host, self._port), timeout=patience)
-        except OSError as error:
-            raise NotSent(_os_words(error)) from error
-        try:
             if self._tls:
-                try:
-                    if proxy is not None:
-                        connection.sendall(self._tunnel())
-                        head = _Reader(head_only=True)
-                        while not head.is_complete:
-                            head.feed(connection.recv(1))  # nothing of what comes after it
-                        _check_tunnel(head.reply)
-                    connection = self._context().wrap_socket(connection, server_hostname=self._host)
-                except OSError as error:
-                    raise NotSent(_os_words(error)) from error
+                import ssl  # not on this machine
+
+                if proxy is not None:
+                    self._tunnel(connection)
+                connection = ssl.create_default_context().wrap_socket(connection, server_hostname=self._host)
+        except OSError as error:
+            if connection is not None:
+                connection.close()
+            raise NotSent(error.strerror or str(error) or type(error).__name__) from error
+        with connection:
             yield connection
-        finally:
-            connection.close()
 
-    @asynccontextmanager
-    async def _aconnected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        import asyncio
-
-        proxy = self._proxy
-        tls = {"ssl": self._context(), "server_hostname": self._host} if self._tls else {}
-        direct: dict[str, Any] = {} if proxy else tls
-        sent: asyncio.StreamWriter | None = None
-        try:
-            try:
-                async with asyncio.timeout(_CONNECTING):
-                    received, sent = await asyncio.open_connection(
-                        *(proxy or (self._host, self._port)), **direct
-                    )
-                    if tls and proxy is not None:
-                        sent.write(self._tunnel())
-                        head = _Reader(head_only=True)
-                        while not head.is_complete:
-                            head.feed(await received.read(1))
-                        _check_tunnel(head.reply)
-                        await sent.start_tls(self._context(), server_hostname=self._host)
-            except OSError as error:
-                raise NotSent(_os_words(error)) from error
-            yield received, sent
-        finally:
-            if sent is not None:
-                sent.close()
+    def _tunnel(self, connection: socket.socket) -> None:
+        """Has a proxy connect us to the bot. Raises OSError."""
+        where, head = f"{self._host}:{self._port}", b""
+        connection.sendall(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+        while not head.endswith(b"\r\n\r\n"):  # and nothing of what comes after it
+            if not (byte := connection.recv(1)) or len(head) > 65_536:
+                raise ConnectionError("the proxy does not speak HTTP")
+            head += byte
+        status = head.split(b" ", 2)[1:2]
+        if status != [b"200"]:
+            raise ConnectionError(f"the proxy answered with HTTP {b''.join(status).decode('latin-1')}")
 
 
 class _Reader:
     """Reads one HTTP/1.1 response from the pieces in which it comes (RFC 9112). `body`: what came of it so far."""
 
-    def __init__(self, *, head_only: bool = False) -> None:
+    def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = bytearray()
         self.is_complete = False
         self._data = bytearray()  # not read yet
         self._ended = False
-        self._reading = self._read(head_only=head_only)
+        self._reading = self._read()
         next(self._reading)
 
     @property
@@ -1345,7 +1304,7 @@ class _Reader:
         except (ValueError, IndexError):
             raise ConnectionError("the server does not speak HTTP") from None
 
-    def _read(self, *, head_only: bool) -> Iterator[None]:
+    def _read(self) -> Iterator[None]:
         while self.status < 200:  # more is to come
             first, *lines = (yield from self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             version, status = first.split(" ", 2)[:2]
@@ -1354,7 +1313,7 @@ class _Reader:
             self.status = int(status)
             parts = [line.partition(":") for line in lines]
             self.headers = {name.strip().lower(): value.strip() for name, _, value in parts}
-        if head_only or self.status in {204, 304}:
+        if self.status in {204, 304}:
             return
         if "chunked" in self.headers.get("transfer-encoding", "").lower():
             while size := int((yield from self._until(b"\r\n")).partition(b";")[0], 16):
@@ -1387,15 +1346,6 @@ class _Reader:
         yield
 
 
-def _check_tunnel(reply: Reply) -> None:
-    if reply.status != 200:
-        raise ConnectionError(f"the proxy answered with HTTP {reply.status}")
-
-
-def _os_words(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
-
-
 def _setting(name: str) -> str | None:
     return os.environ.get(f"CLARIFY_{name}") or os.environ.get(f"CLAUDE_PLUGIN_OPTION_{name}")
 
@@ -1406,12 +1356,28 @@ def _is_loopback(host: str) -> bool:
 
 # --- The command line: python3 clarify.py COMMAND …
 
+COMMANDS = {
+    "ask": "Ask a person in Slack and print the answer.",
+    "approve": "Ask people in Slack to approve an action. Exits with 0 only if they do.",
+    "hook": "Let people in Slack answer the permission requests of Claude Code, Codex or GitHub Copilot CLI.",
+    "mcp": "Serve MCP tools to ask people in Slack, on standard input and output.",
+}
+_USAGE = "usage: clarify.py ask|approve|hook|mcp …  (each has --help)"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command of this file. Returns the exit code. `argv`: the command and its arguments."""
-    import sys  # not where this is a library
-
     command, *words = (sys.argv[1:] if argv is None else argv) or [""]
+    if command in {"-h", "--help"}:
+        about = [f"  {name:9}{about}" for name, about in COMMANDS.items()]
+        print("\n".join([_USAGE, "", "Lets AI agents, scripts and CI ask people in Slack.", "", *about]))
+        print(
+            "\nSet CLARIFY_URL to the bot's address, and CLARIFY_TOKEN to the token of your [[producers]] table."
+        )
+        return 0
+    if command in {"hook", "mcp"} and "--install" in words:
+        print("clarify: --install works only where clarify-bot is installed.", file=sys.stderr)
+        return 2
     match command:
         case "ask" | "approve":
             return _shell(command, words)
@@ -1419,8 +1385,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _hook(words)
         case "mcp":
             return _mcp(words)
-    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
-    return 0 if command in {"-h", "--help"} else 2
+    print(_USAGE, file=sys.stderr)
+    return 2
 
 
 _Json = dict[str, Any]
@@ -1450,7 +1416,8 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         parser.description = "Asks a person in Slack and prints the answer."
         codes = "0 answered, 1 unreachable or refused, 2 usage, 3 expired, 4 withdrawn or closed"
         add("question", help="the question")
-        add("--choice", action="append", dest="choices", help="a possible answer; repeat it for each")
+        choice = "a possible answer; repeat it for each"
+        add("--choice", action="append", dest="choices", metavar="VALUE", help=choice)
         add("--multiple", action="store_true", help="people can pick several choices, printed one a line")
         add("--other", action="store_true", help="people can also write their own answer")
         kinds = "the kind of answer (default: choice with --choice, otherwise text)"
@@ -1462,24 +1429,38 @@ def shell_parser(command: str) -> argparse.ArgumentParser:
         add("action", help="what you are about to do; put -- before one that may begin with -")
         given = "an argument of the action, as text; NAME:=JSON for JSON; repeat it for each"
         add("--argument", action="append", metavar="NAME=VALUE", type=_argument, dest="arguments", help=given)
-        add("--consequence", help="what happens as a result")
+        add("--consequence", metavar="TEXT", help="what happens as a result")
         damage = "how much damage a mistake would do (default: medium)"
         add("--risk", choices=["low", "medium", "high"], help=damage)
         add("--irreversible", action="store_true", help="the action cannot be undone")
         add("--approvals", type=int, metavar="N", help="how many different people must approve (1 to 5)")
         add("--reason", action="store_true", help="print the reason of an approval, too, if there is one")
     parser.epilog = f"Exit codes: {codes}."
-    add("--context", help="background that the person needs")
+    add("--context", metavar="TEXT", help="background that the person needs")
     add("--to", metavar="PERSON", help="the only person who may answer: an email address or a Slack ID")
-    add("--timeout", type=float, metavar="SECONDS", help="how long people have to answer (default: 3600)")
+    times = "how long people have to answer: 90s, 10m, 1h30m (default: 1h)"
+    add("--timeout", type=_duration, metavar="DURATION", help=times)
     add("--agent", metavar="NAME", help="who asks (default: the name of your [[producers]] table)")
     thread = "questions of one session share a Slack thread (default: GITHUB_RUN_ID, where it is set)"
-    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, help=thread)
+    add("--session", default=os.environ.get("GITHUB_RUN_ID") or None, metavar="ID", help=thread)
     key = "an idempotency key: the same key gets the same answer, so never use one for two actions"
     add("--key", help=key)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
     add("--json", action="store_true", help="print the question's final state as JSON instead")
     return parser
+
+
+def _duration(text: str) -> float:
+    """Returns the seconds in `90s`, `10m`, `1h30m` or `2d`; a number alone is seconds."""
+    import argparse
+    import re
+
+    found = re.fullmatch(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text)
+    with suppress(ValueError):
+        if found and any(found.groups()):
+            units = (86_400, 3600, 60, 1)
+            return sum(float(each or 0) * unit for each, unit in zip(found.groups(), units, strict=True))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -1494,8 +1475,6 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def _shell(command: str, words: Sequence[str]) -> int:
     """Runs `clarify ask` or `clarify approve`. Returns the exit code: 0 for nothing but an answer, or an approval."""
-    import sys
-
     _on_signals(_stop)
     parser, failed = shell_parser(command), 1 if command == "ask" else 5
     try:
@@ -1550,9 +1529,9 @@ def _asked(fields: _Json, progress: _Progress) -> _Json:
     asking = Asking(fields, told=told)
     asking.client.tick = progress.draw
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except SystemExit:
-        if _run(asking.withdrawn()).get("status") == "withdrawn":
+        if asking.withdrawn().get("status") == "withdrawn":
             progress.say("The question was withdrawn.")
         raise
     finally:
@@ -1606,8 +1585,6 @@ class _Progress:
     """Says on standard error how a question stands: a line for each change; on a terminal also the time left."""
 
     def __init__(self) -> None:
-        import sys
-
         self._stream = sys.stderr
         self._is_live = self._stream is not None and self._stream.isatty()
         self._shown: dict[str, object] = {}
@@ -1718,18 +1695,9 @@ class _NotYet(_NoDecision):
     """No one decided yet, but someone may do so later."""
 
 
-class _Interrupted(BaseException):
-    """`--timeout` is over, or the agent that waits for the decision has ended."""
-
-
 def _hook(argv: Sequence[str]) -> int:
     """Decides on the event from standard input. Returns the exit code."""
-    import sys
-
     options = hook_parser().parse_args(argv)
-    if options.install:
-        _explain("--install works only where clarify-bot is installed; see docs/agents/claude-code.md")
-        return 2
     options.agent_ended = _end_of_parent()  # before the event, after which the agent may end at any time
     options.timeout = options.timeout or HOOK_TIMEOUTS[options.agent]
     if options.agent == "copilot":
@@ -1747,8 +1715,8 @@ def hook_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("agent", choices=sorted(HOOK_TIMEOUTS))
-    times = "how long people have to decide (default: 540; Codex: 60)"
-    add("--timeout", type=_hook_seconds, metavar="SECONDS", help=times)
+    times = "how long people have to decide: 90s, 10m (default: 9m; Codex: 1m)"
+    add("--timeout", type=_hook_seconds, metavar="DURATION", help=times)
     add("--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide")
     add("--escalate", action="store_true", help="page the person on call if no one answers")
     later = "PreToolUse, without a decision: let Claude Code stop there, and resume the session later"
@@ -1756,17 +1724,15 @@ def hook_parser() -> argparse.ArgumentParser:
     own = "the agent's name for clarify's MCP server, whose tools need no permission (default: clarify)"
     add("--server-name", default="clarify", metavar="NAME", help=own)
     add("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
-    add("--install", action="store_true", help="add the hook to the agent's settings")
     return parser
 
 
 def _hook_seconds(text: str) -> float:
     import argparse
 
-    with suppress(ValueError):
-        if 1 <= (value := float(text)) <= 86_400:
-            return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 86400")
+    if 1 <= (seconds := _duration(text)) <= 86_400:
+        return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a duration from 1s to 24h")
 
 
 def _decide(data: bytes, options: Any) -> int:
@@ -1824,8 +1790,6 @@ def _event_in(data: bytes, agent: str) -> _Json | None:
 
 
 def _explain(words: str) -> None:
-    import sys
-
     print(f"clarify hook: {words}", file=sys.stderr)
 
 
@@ -2182,7 +2146,7 @@ def _decided(client: Client, event: _Json, said: _Json, options: Any) -> _Json:
                 raise _NotYet(words) from None
             words += "; Claude Code cannot defer this call"
         is_last = asking is not None and locks.is_last(key)
-        state = _run(asking.withdrawn(ending.comment, _PARTING)) if asking is not None and is_last else {}
+        state = asking.withdrawn(ending.comment, _PARTING) if asking is not None and is_last else {}
         if state.get("status") != "answered":
             if "status" in state:
                 locks.forget(key)
@@ -2196,7 +2160,7 @@ def _carried(asking: Asking) -> _Json | None:
     or was lost on its way here.
     """
     try:
-        return _run(asking.ended())
+        return asking.ended()
     except Refused as error:
         if error.code == "ALREADY_PICKED_UP":
             return None
@@ -2324,8 +2288,6 @@ def _end_of_parent() -> Callable[[], bool]:
     """Returns a function that returns whether the process that started this one has ended, or the agent that reads its output:
     a shell between them lives on.
     """
-    import sys
-
     parent = os.getppid()
     if sys.platform != "win32":
         import select
@@ -2558,10 +2520,7 @@ def mcp_tools() -> list[_Json]:
 
 def _mcp(argv: Sequence[str]) -> int:
     """Serves the MCP tools on standard input and output. Ends the process when the input ends."""
-    import argparse
-
-    parser = argparse.ArgumentParser("clarify mcp", description="Serves the MCP tools over stdio.")
-    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    parser = mcp_parser()
     try:
         server = _Server(Client(parser.parse_args(argv).url))
     except ValueError as error:
@@ -2571,12 +2530,23 @@ def _mcp(argv: Sequence[str]) -> int:
     os._exit(0)  # calls under way end with the process, which withdraws nothing
 
 
+def mcp_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `clarify mcp`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="clarify mcp",
+        description="Serves MCP tools to ask people in Slack, on standard input and output. CLARIFY_TOKEN is the token of the "
+        "agent's [[producers]] table.",
+    )
+    parser.add_argument("--url", help=f"the bot's address (default: CLARIFY_URL, or {DEFAULT_URL})")
+    return parser
+
+
 class _Server:
     """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
 
     def __init__(self, client: Client) -> None:
-        import sys
-
         self.client = client
         self.session = f"mcp-{os.urandom(6).hex()}"
         self.info: Any = None  # the client's, from `initialize`
@@ -2874,6 +2844,4 @@ def _error(code: int, message: str, data: Any = None) -> _Json:
 
 
 if __name__ == "__main__":
-    import sys
-
     sys.exit(main())

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
-from bot.commands.slackhost import Sight, SlackHost
+from bot.commands.lists import Sight, SlackHost
 from bot.errors import StorageUnavailable
 from bot.feed import Consumer, Mirror
 from bot.http import (
@@ -32,11 +32,11 @@ from bot.intake.earlier import NOT_EMPTY, Earlier
 from bot.intake.entries import NOT_NOW, Counted
 from bot.intake.telling import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
+from bot.oncall.feeds import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.oncall.outside import OutsidePager, PagerText
-from bot.oncall.source import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.people.access import Person
-from bot.retention.local import Erased, LocalFiles
-from bot.settings.environment import read_environment, signing_key
+from bot.retention.forget import Erased, LocalFiles
+from bot.settings.load import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
     Configuration,
@@ -54,7 +54,7 @@ from bot.settings.model import (
 from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.show.posting import signature
 from bot.storage.changes import Position, RecordChange, following
-from bot.storage.outside import reading
+from bot.storage.opening import reading
 from bot.storage.store import Acting, Store, until_stored
 from bot.storage.tx import Tx
 from bot.views.blockkit import Context, Draft, Header, Section, Words, code, fixed, plain_words
@@ -247,7 +247,7 @@ class Watcher(Protocol):
     def record_changed(self, record: Seen) -> None:
         """Notes that a clarification changed."""
 
-    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.hub` calls it
         """Notes that a responder began or ended work on a clarification's round."""
 
     async def run(self) -> None:

@@ -29,8 +29,7 @@ from bot.ask.questions import has_callbacks
 from bot.base import Base
 from bot.base import build as build_base
 from bot.decisions.chain import claims_in
-from bot.decisions.log import DecisionLog
-from bot.decisions.proof import prove
+from bot.decisions.log import DecisionLog, prove
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -45,15 +44,15 @@ from bot.oncall.build import build as build_oncall
 from bot.oncall.outside import Heartbeat, SlackOutageAlert
 from bot.replicas import Replicas
 from bot.responders import responders_of
-from bot.retention.upkeep import Upkeep
+from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
 from bot.show.build import DeliveryParts, resume_when_back
 from bot.show.build import build as build_shown
 from bot.show.messages import put
 from bot.signing import Signing
-from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
-from bot.slack.unread import PATIENCE, Unread
+from bot.slack.conversation import CatchUp
+from bot.slack.threads import PATIENCE, Unread
 from bot.slackapi import ask
 from bot.startup import Startup
 from bot.storage.ledger import DatabaseLedger
@@ -63,11 +62,11 @@ from bot.storage.tx import Tx
 from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock
-from core.dispatch import Dispatcher
 from core.errors import (
     LedgerUnwritable,
     LockTimeout,
 )
+from core.hub import Dispatcher
 from core.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -303,7 +302,7 @@ class Bot:
             clock=clock,
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
-            forget_decisions=self.log.forget if self.log is not None else None,
+            forget_decisions=self.log.delete_old if self.log is not None else None,
         )
         # The life of this process.
         self._followers = (

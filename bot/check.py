@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bot.ask.check import check_producers, check_redactions
+from bot.ask.client import check_producers, check_redactions
 from bot.checks import CheckResult, right, warning, wrong
 from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.integrated import check_integrations
@@ -24,8 +24,8 @@ from bot.people.directory import People
 from bot.responders import check_commands
 from bot.settings.model import Settings
 from bot.signing import KeyPlace, jwk_of
-from bot.storage import beside
-from bot.storage.outside import SlackConnections, connections, kept_at
+from bot.storage import sqlite
+from bot.storage.opening import SlackConnections, connections, kept_at
 from bot.views import phrases
 from bot.web.server import bind
 from core.workflow import Scopes
@@ -58,7 +58,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         url = settings.database_url
         yield from postgres.check(url, settings.listen_url or url)
     else:
-        yield beside.check_storage(settings.storage.path)
+        yield sqlite.check_storage(settings.storage.path)
     if has_socket:
         yield from check_connections(connections(settings.storage.path, settings.database_url))
     yield from _signing_key(settings)

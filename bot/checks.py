@@ -31,6 +31,19 @@ class CheckResult(NamedTuple):
     warns: bool = False
 
     @property
+    def json(self) -> dict[str, str | None]:
+        """For `clarify check --json`."""
+        status = "failed" if not self.ok else "warning" if self.warns else "ok"
+        where = self.line or None
+        return {
+            "subject": self.subject,
+            "status": status,
+            "text": self.text,
+            "fix": self.fix,
+            "where": where,
+        }
+
+    @property
     def lines(self) -> Iterator[str]:
         """The lines to print."""
         where = f"{self.line}: " if self.line else ""
@@ -53,8 +66,9 @@ def wrong(subject: str, text: str, fix: str | None = None) -> CheckResult:
 
 
 def summary(results: Collection[CheckResult]) -> str:
-    bad = sum(not result.ok for result in results)
-    return f"{bad} of {len(results)} checks failed." if bad else f"All {len(results)} checks passed."
+    bad, warned = sum(not each.ok for each in results), sum(each.warns for each in results)
+    told = f"{bad} of {len(results)} checks failed" if bad else f"All {len(results)} checks passed"
+    return f"{told}, {warned} with a warning." if warned else f"{told}."
 
 
 def first_of(found: Sequence[CheckResult], subject: str, like: str) -> Iterator[CheckResult]:

@@ -135,12 +135,12 @@ def driver_required() -> Iterator[None]:
     """Wraps a whole command, of which any part may be the first that needs PostgreSQL's driver, an optional extra.
 
     Raises:
-        StorageError: it is not installed.
+        StorageError: it, or PostgreSQL's library that it needs, is not installed.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
+    except ImportError as error:
+        if error.name != "psycopg" and "libpq" not in str(error):
             raise
         raise StorageError(
             "PostgreSQL's driver is not installed: run pip install '.[postgres]' in the clone of clarify-bot."

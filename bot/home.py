@@ -39,13 +39,12 @@ from bot.views.home import Chosen, DutyLine
 from bot.views.lists import QuestionRow, row_of
 from bot.views.render import Renderer
 from bot.views.wording import round_of
-from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import LedgersAway
+from core.index import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.ledger import Ledger
-from core.lists import ListPage, is_held_by, order, page_of
-from core.summary import Seen
+from core.summary import ListPage, Seen, is_held_by, order, page_of
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")

@@ -28,7 +28,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from bot.errors import NotLeading
-from bot.settings.environment import read_environment
+from bot.settings.load import read_environment
 
 CONNECT_TIMEOUT = 5.0  # less than ANSWER_TIMEOUT, so that a timeout shows whether anything was sent
 ANSWER_TIMEOUT = 10.0
@@ -362,7 +362,7 @@ def json_body(message: dict[str, Any]) -> bytes:
 def words(error: BaseException) -> str:
     """Describes a network failure for people, by its class: the library's text may quote the token."""
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect ({_root(error)})"
+        return f"cannot connect to {error.host}:{error.port} ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
         (NotLeading, "this bot does not lead now"),
         (aiohttp.ConnectionTimeoutError, f"no connection within {CONNECT_TIMEOUT:g} s"),

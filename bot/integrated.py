@@ -16,14 +16,14 @@ from bot.api import Integration, Job, Known, Watcher
 from bot.base import Base
 from bot.checks import Check, CheckResult, wrong
 from bot.commands.grammar import VERBS, SlackCommand
-from bot.commands.slackhost import SlackHost
+from bot.commands.lists import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer, Mirror
 from bot.intake.earlier import TakingIn
 from bot.intake.entries import Entries
 from bot.intake.telling import Teller
 from bot.mailing import Follower, Host, Mailer
-from bot.retention.local import LocalFiles
+from bot.retention.forget import LocalFiles
 from bot.settings.model import Configuration, Settings
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -203,7 +203,7 @@ class Watchers:
             with self._guarded(name):
                 each.record_changed(record)
 
-    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.dispatch` calls it
+    def working(self, record: Seen, begun: bool) -> None:  # noqa: FBT001 - as `core.hub` calls it
         for name, each in self._made.items():
             with self._guarded(name):
                 each.working(record, begun)

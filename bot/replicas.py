@@ -135,9 +135,9 @@ class Replicas:
         """What Slack told another bot of people, channels and the app."""
         for words in names.get("people", ()):
             fact, _, name = words.rpartition(" ")
-            self.people.forget(cast("Fact", fact), name)
+            self.people.drop(cast("Fact", fact), name)
         for channel in names.get("channel", ()):
-            self.people.forget("channel", channel)
+            self.people.drop("channel", channel)
             self.channels.look_at(channel)
         if "app" in names:
             self.app_removed()

@@ -24,10 +24,10 @@ from pydantic import SecretStr
 from bot.checks import CheckResult, right, wrong
 from bot.errors import ConfigurationError
 from bot.http import NETWORK, NOT_SENT, HttpClient, json_body, words
-from bot.settings.environment import read_environment
+from bot.settings.load import read_environment
 from bot.settings.model import ResponderSettings, Settings
-from core.dispatch import Inquiry, Responder
 from core.errors import AgentError
+from core.hub import Inquiry, Responder
 
 _log = structlog.get_logger("clarify.responders")
 MOST = 64 * 1024  # bytes of an answer

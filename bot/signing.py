@@ -35,7 +35,7 @@ from jwt.algorithms import OKPAlgorithm
 import clarify
 from bot.errors import ConfigurationError, StorageUnavailable
 from bot.settings.model import Settings, ShellSettings
-from bot.storage.outside import reading
+from bot.storage.opening import reading
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification

@@ -17,8 +17,8 @@ from bot.intake.build import IntakeParts
 from bot.monitoring import Monitoring
 from bot.show.messenger import Messenger
 from bot.slack.app import SlackApp
-from bot.slack.backfill import CatchUp
-from bot.slack.unread import Unread
+from bot.slack.conversation import CatchUp
+from bot.slack.threads import Unread
 from core.clock import Clock, within
 
 _log = structlog.get_logger("clarify")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -118,6 +118,16 @@ class Entry(Record):
     type: EntryType
     body: str
     timestamp: Moment
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns it as callers and responders get it."""
+        return {
+            "round": self.round,
+            "from": self.from_,
+            "type": self.type,
+            "body": self.body,
+            "timestamp": iso(self.timestamp),
+        }
 
 
 class AnsweredBy(Record):
@@ -499,46 +509,38 @@ PARTS: dict[str, type[Record]] = {
 PART_OF = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
-class _HasRound(Protocol):
-    @property
-    def current(self) -> Round: ...
-
-
 class OfRound:
     """Gives access to the parts of a round."""
 
+    if TYPE_CHECKING:  # a subclass has it
+
+        @property
+        def current(self) -> Round: ...
+
     @property
-    def asked(self: _HasRound) -> Question:
+    def asked(self) -> Question:
         """What the round asks."""
         return self.current.question
 
     @property
-    def given(self: _HasRound) -> Given:
+    def given(self) -> Given:
         """The answer."""
         return self.current.given
 
     @property
-    def attention(self: _HasRound) -> Attention:
+    def attention(self) -> Attention:
         """Who was reminded of it, and who has it."""
         return self.current.attention
 
     @property
-    def delivery(self: _HasRound) -> DeliveryState:
+    def delivery(self) -> DeliveryState:
         """Where the answer is on its way."""
         return self.current.delivery
 
     @property
-    def consent(self: _HasRound) -> Consent:
+    def consent(self) -> Consent:
         """What happened on the way to its approval."""
         return self.current.consent
-
-
-class _IsHeld(Protocol):
-    @property
-    def status(self) -> Status: ...
-
-    @property
-    def attention(self) -> Attention: ...
 
 
 class Held:
@@ -546,23 +548,31 @@ class Held:
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # a subclass has them
+
+        @property
+        def status(self) -> Status: ...
+
+        @property
+        def attention(self) -> Attention: ...
+
     @property
-    def is_open(self: _IsHeld) -> bool:
+    def is_open(self) -> bool:
         """Whether it can be answered."""
         return self.status in OPEN
 
     @property
-    def is_with_target(self: _IsHeld) -> bool:
+    def is_with_target(self) -> bool:
         """Whether its target may still answer: it is open and not escalated."""
         return self.status in {"pending", "stale"}
 
     @property
-    def claimed_by(self: _IsHeld) -> str | None:
+    def claimed_by(self) -> str | None:
         """Who has claimed it."""
         return self.attention.taken_by.user if self.attention.taken_by else None
 
     @property
-    def offered_to(self: _IsHeld) -> str | None:
+    def offered_to(self) -> str | None:
         """The person it was handed to, who has not claimed it yet."""
         return self.attention.handed_to.user if self.attention.handed_to else None
 

@@ -1,4 +1,4 @@
-"""Clocks: every part that asks for the time or waits takes a Clock.
+"""Clocks, and ways to wait and to take turns: every part that asks for the time or waits takes a Clock.
 
 Also formats times as in ledgers, and durations as people type and read them (`90m`, `2h`, `1h30m`, `7d`, `2w`).
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -217,18 +218,23 @@ def span_of(text: str) -> timedelta | None:
     return total or None
 
 
-def span_before(text: str, now: datetime) -> tuple[datetime | None, timedelta]:
-    """Returns when a span such as `7d` that ends now began (None: before any possible time), and its length.
+def moment_of(text: str, now: datetime, option: str = "") -> datetime:
+    """Returns the moment that a date (`2026-11-01`, midnight UTC), a time, or a span before now (`30d`) means. A span that is
+    too long begins with the first possible time. `option`: what a message names.
 
     Raises:
-        BadInput: not a time span.
+        BadInput: it is none of these.
     """
     try:
-        if (length := span_of(text)) is not None:
-            return now - length if length < now - _FIRST else None, length
-    except OverflowError:
-        pass  # too long for a datetime
-    raise BadInput(f"{text[:40]!r} is not a time span, such as 90m, 24h, 7d or 2w.")
+        if (span := span_of(text)) is not None:
+            return now - span if span < now - _FIRST else _FIRST
+        at = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        where = f"{option}: " if option else ""
+        raise BadInput(
+            f"{where}{text[:40]!r}: expected a date such as 2026-11-01, or a time span such as 30d."
+        ) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def is_like_span(text: str) -> bool:
@@ -255,3 +261,89 @@ def spoken(span: timedelta) -> str:
         elif parts:
             break
     return " ".join(parts[:2]) or "0 seconds"
+
+
+class FairLimit:
+    """Limits concurrent work to `at_once` slots. A party holds one at most, and parties that wait take turns.
+
+    If the work is done in short steps, each step waits for one step of every other party at most, however much they have
+    to do.
+    """
+
+    def __init__(self, at_once: float) -> None:
+        self._at_once = at_once
+        self._holding: set[str] = set()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # whose turn is next comes first
+
+    def waiting(self, party: str) -> int:
+        """Returns how many tasks of a party wait for a slot."""
+        return sum(not each.done() for each in self._waiting.get(party, ()))
+
+    @asynccontextmanager
+    async def slot(self, party: str) -> AsyncIterator[None]:
+        """Waits for a slot and holds it. A party's own tasks come in the order of their calls."""
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(party, deque()).append(given)
+        self._hand_out()
+        try:
+            await given
+            yield
+        finally:
+            if not given.cancelled():
+                self._holding.remove(party)
+                if (waiting := self._waiting.pop(party, None)) is not None:
+                    self._waiting[party] = waiting  # behind the others
+                self._hand_out()
+
+    def _hand_out(self) -> None:
+        for party in [each for each in self._waiting if each not in self._holding]:
+            if len(self._holding) >= self._at_once:
+                return
+            waiting = self._waiting[party]
+            while waiting and waiting[0].done():  # its task was cancelled
+                waiting.popleft()
+            if waiting:
+                waiting.popleft().set_result(None)
+                self._holding.add(party)
+            if not waiting:
+                del self._waiting[party]
+
+
+class SharedPlaces:
+    """Up to `most` places, for as long as tasks wait for something. Once all are taken, a party takes one over from the party
+    that has the most, unless it has as many itself.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._taken: dict[str, dict[asyncio.Event, None]] = {}  # the first one first
+
+    @contextmanager
+    def place(self, party: str) -> Iterator[asyncio.Event | None]:
+        """Yields an event that is set once the place is taken over, or None if there is no place."""
+        if self._left <= 0 and not self._take_over(party):
+            yield None
+            return
+        lost = asyncio.Event()
+        self._left -= 1
+        self._taken.setdefault(party, {})[lost] = None
+        try:
+            yield lost
+        finally:
+            if not lost.is_set():
+                self._leave(party, lost)
+
+    def _take_over(self, party: str) -> bool:
+        most = max(self._taken, key=lambda each: len(self._taken[each]), default=None)
+        if most is None or len(self._taken[most]) <= len(self._taken.get(party, ())) + 1:
+            return False
+        lost = next(iter(self._taken[most]))
+        self._leave(most, lost)
+        lost.set()
+        return True
+
+    def _leave(self, party: str, lost: asyncio.Event) -> None:
+        self._left += 1
+        del self._taken[party][lost]
+        if not self._taken[party]:
+            del self._taken[party]

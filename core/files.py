@@ -128,6 +128,14 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
         folder.chmod(mode | folder.stat().st_mode & stat.S_ISGID)
 
 
+def why_not_creatable(path: Path) -> str | None:
+    """Returns why `make_folder` or a new file at `path` would fail, or None, without creating anything."""
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not above.is_dir():
+        return f"{above} is not a folder"
+    return None if os.access(above, os.W_OK | os.X_OK) else f"{above} is not writable for this user"
+
+
 def make_private(path: Path) -> None:
     """Make the database at `path` (created if missing) and its side files readable by us alone. SQLite creates later side
     files with the same mode.

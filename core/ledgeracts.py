@@ -17,7 +17,7 @@ from typing import Any
 
 from core.clarification import DONE, ID, OPEN, Clarification, Entry
 from core.clock import iso
-from core.ledgerformat import InvalidRecord, Stray, encode, identity, read_item, why_invalid
+from core.ledgerfiles import InvalidRecord, Stray, encode, identity, read_item, why_invalid
 from core.matching import author_of, is_same
 from core.records import Raw, dump, is_forgotten
 from core.router import BODY_LIMIT

@@ -42,8 +42,7 @@ from core.clarification import (
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, Form, Misfits, misfits, read_form
-from core.lookalikes import first_double, resembles, skeleton
-from core.names import whole_characters
+from core.names import first_double, resembles, skeleton, whole_characters
 from core.schemas import BadSchema, TooSlow, dotted, schema_of
 from core.workflow import CONTROLS
 

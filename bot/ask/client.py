@@ -1,29 +1,253 @@
-"""Sends replies to producers that we connect to, and interprets their responses."""
+"""How the bot speaks with producers that it connects to, in each dialect: it subscribes, sends replies, and checks (for `clarify
+check`) whether they are reachable with their tokens, and their `redact` patterns fast.
+
+Sources: AAEP specification chapters 5 (handshake) and 6 (replies), and appendix B.1 (HTTP binding); the reference producers,
+which have no handshake (`minimal`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, ClassVar, Literal
+from urllib.parse import urljoin
 
-from bot.ask.dialects import Spoken, Subscription, object_in, redirected
+from yarl import URL
+
+from bot.ask.redaction import BUDGET, what_slows
+from bot.checks import CheckResult, clock, right, wrong
 from bot.http import (
     ANSWER_TIMEOUT,
     NETWORK,
     NOT_SENT,
     HttpAnswer,
     HttpClient,
+    HttpStream,
     clean,
+    exact_url,
     json_body,
     retry_after,
     words,
 )
+from bot.settings.model import ProducerSettings, Settings
 from bot.storage.store import Acting
 from core.aaep import reply_to
 from core.clarification import Response
+
+AAEP_VERSION = "1.0.0"
+SUBSCRIBER_ID = "clarify-bot"
+Dialect = Literal["auto", "standard", "minimal", "push"]
+Spoken = Literal["standard", "minimal"]
+_CAPABILITIES: Mapping[str, Any] = {
+    "max_events_per_second": 1000,
+    "preferred_verbosity": "normal",
+    "languages": ["en-US"],
+    "supports_confirmation_reply": True,
+    "supports_clarification_reply": True,
+    "coalesce_boundaries": ["completion"],
+    "event_filters": {"exclude": ["aaep:agent.output.streaming", "aaep:agent.progress.updated"]},
+    "supported_conformance_levels": [1, 2, 3],
+}
+SUBSCRIPTIONS = "/aaep/v1/subscriptions"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Where to read events and send replies."""
+
+    dialect: Spoken
+    id: str
+    events: URL
+    replies: URL
+    honoured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the producer leaves events out, so gaps in `sequence_number` mean nothing."""
+        filters = self.honoured.get("event_filters")
+        return isinstance(filters, Mapping) and bool(filters.get("exclude"))
+
+
+@dataclass(frozen=True, slots=True)
+class NotConnected:
+    """Why there is no subscription, or a connection failed or ended.
+
+    `retry_after`: seconds, if the producer said. `useful`: it delivered or lasted, so the backoff starts over.
+    """
+
+    reason: str
+    unauthorized: bool = False
+    retry_after: float | None = None
+    useful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoHandshake:
+    """The producer does not know the handshake, but may speak the minimal dialect. `reason` if that is not allowed."""
+
+    reason: str
+
+
+def address(base: str, path: str) -> URL:
+    """Returns `path` below a base address, which may have its own path and a trailing slash."""
+    url = exact_url(base)
+    return url.with_path(url.raw_path.rstrip("/") + path, encoded=True)
+
+
+def minimal(base: str, subscription_id: str) -> Subscription:
+    """Returns a subscription without a handshake. No query: one producer answers 404 to `/events?anything`."""
+    return Subscription("minimal", subscription_id, address(base, "/events"), address(base, "/messages"))
+
+
+def subscription_request(version: str) -> dict[str, Any]:
+    """Returns the handshake's first message. `version` is ours."""
+    return {
+        "type": "subscription.request",
+        "aaep_version": AAEP_VERSION,
+        "subscriber_id": SUBSCRIBER_ID,
+        "subscriber_name": f"clarify-bot {version}",
+        "subscriber_version": version,
+        "capabilities": dict(_CAPABILITIES),
+    }
+
+
+def subscription_close(subscription_id: str) -> dict[str, Any]:
+    """Returns the message that ends a subscription, for the reply endpoint."""
+    return {"type": "subscription.close", "subscription_id": subscription_id}
+
+
+def handshake_answer(
+    answer: HttpAnswer, base: str, dialect: Dialect, now: datetime
+) -> Subscription | NotConnected | NoHandshake:
+    """Classifies the answer to a `subscription.request`."""
+    message = object_in(answer.body)
+    kind = message.get("type")
+    subscription_id = message.get("subscription_id")
+    wait = retry_after(answer.headers, now)
+    if (
+        answer.status in (200, 201, 202)
+        and kind == "subscription.accepted"
+        and isinstance(subscription_id, str)
+    ):
+        return _accepted(message, subscription_id, answer.headers.get("location"), base)
+    if kind == "subscription.rejected":
+        return _rejected(message, wait)
+    if answer.status in (401, 403):
+        return NotConnected(f"refuses our token (HTTP {answer.status})", unauthorized=True)
+    if answer.status in (400, 404, 405, 501) or answer.status < 300:
+        no_handshake = NoHandshake(
+            f"does not support the handshake (HTTP {answer.status} to subscription.request)"
+        )
+        return no_handshake if dialect == "auto" else NotConnected(no_handshake.reason)
+    if 300 <= answer.status < 400:
+        return NotConnected(redirected(answer.status, answer.headers))
+    return NotConnected(f"answers subscription.request with HTTP {answer.status}", retry_after=wait)
+
+
+def serialized(answer: HttpAnswer) -> str:
+    """Returns an accepted subscription as text, for `deserialized` after a restart."""
+    return json.dumps({"message": object_in(answer.body), "location": answer.headers.get("location")})
+
+
+def deserialized(text: str, base: str) -> Subscription | None:
+    """Returns the subscription from `serialized`, or None if it is unreadable."""
+    try:
+        saved = json.loads(text)
+        message, location = saved["message"], saved["location"]
+        return _accepted(message, str(message["subscription_id"]), location, base)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def stream_answer(response: HttpStream, now: datetime) -> NotConnected | None:
+    """Returns why the answer to a GET is no event stream, or None if it is one."""
+    status = response.status
+    kind = response.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
+    if status == 200 and kind == "text/event-stream":
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding == "identity":
+            return None
+        return NotConnected(
+            f"sends events with the encoding {clean(encoding, 20)}, which the bot did not request"
+        )
+    if status == 200:
+        return NotConnected(
+            f"sends {clean(kind, 40)} instead of text/event-stream: check that `url` is its base address"
+        )
+    if status in (401, 403):
+        return NotConnected(f"refuses our token (HTTP {status})", unauthorized=True)
+    if 300 <= status < 400:
+        return NotConnected(redirected(status, response.headers))
+    return NotConnected(
+        f"answers with HTTP {status} instead of events", retry_after=retry_after(response.headers, now)
+    )
+
+
+def redirected(status: int, headers: Mapping[str, str]) -> str:
+    """Returns the reason for a refused redirect, with the host it points to."""
+    try:
+        host = exact_url(headers.get("location", "")).host or "another path"
+    except ValueError:
+        host = "an unreadable address"
+    return f"redirects to {clean(host, 80)} (HTTP {status}), which the bot does not follow: set `url` to the final address"
+
+
+def _accepted(
+    message: Mapping[str, Any], subscription_id: str, location: str | None, base: str
+) -> Subscription:
+    honoured = message.get("honored_capabilities")
+    return Subscription(
+        "standard",
+        subscription_id,
+        _events_address(base, location, subscription_id),
+        address(base, "/aaep/v1/replies"),
+        honoured if isinstance(honoured, Mapping) else {},
+    )
+
+
+def _events_address(base: str, location: str | None, subscription_id: str) -> URL:
+    """Returns `Location`, relative or absolute, but never at another origin, as the request carries our token."""
+    request = address(base, SUBSCRIPTIONS)
+    if location:
+        try:
+            url = exact_url(urljoin(str(request), location))
+        except ValueError:
+            url = None
+        if url is not None and _origin(url) == _origin(request):
+            return url
+    return address(base, "/aaep/v1/events").with_query(subscription_id=subscription_id)
+
+
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _rejected(message: Mapping[str, Any], wait: float | None) -> NotConnected:
+    code = clean(str(message.get("reason_code", "unknown")), 40)
+    text = message.get("reason_message")
+    seconds = message.get("retry_after_seconds")
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+        wait = min(86400.0, max(0.0, float(seconds)))
+    return NotConnected(
+        f"rejected the subscription: {code}" + (f" ({clean(text)})" if isinstance(text, str) else ""),
+        unauthorized=code in ("authentication_required", "authorization_denied"),
+        retry_after=wait,
+    )
+
+
+def object_in(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object in a body; an empty one if there is none."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +412,92 @@ def _reason(answer: HttpAnswer, said: str) -> str:
     texts = [clean(text) for key in ("error", "message") if isinstance(text := body.get(key), str)]
     reason = ": ".join(text for text in texts if text)
     return clean(f"{reason} ({said})", 300) if reason else f"no reason given ({said})"
+
+
+def check_redactions(settings: Settings) -> Iterator[CheckResult]:
+    """Tries each `redact` pattern against texts made to slow it down, as agents may send such texts."""
+    for index, producer in enumerate(settings.producers):
+        slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
+        for number, text in slow.items():
+            if text is not None:
+                told = f"takes more than {BUDGET:.0f} s on a long text like {text + '…'!r}: such questions are refused"
+                fix = "bound its repetitions ({1,64} in place of +), and let no two in a row match the same characters"
+                yield wrong(f"producers[{index}].redact[{number}]", told, fix)
+        if slow and not any(slow.values()):
+            yield right(f"producers[{index}].redact", "no text was found that slows its patterns down")
+
+
+async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
+    for producer in settings.producers:
+        if producer.url is None:
+            yield _check_pushing(producer, settings)
+            continue
+        token = settings.producer_token(producer)
+        async with HttpClient(None if token is None else token.get_secret_value()) as client:
+            try:
+                result, date = await _subscribe(client, producer, producer.url)
+            except NETWORK as error:
+                yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_fix(error))
+                continue
+        yield result
+        if skew := clock(f"{_subject(producer)} clock", date):
+            yield skew
+
+
+def _check_pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
+    """Checks a producer that pushes: only its token identifies it."""
+    token = settings.producer_token(producer)
+    if token is not None:
+        for other in settings.producers:
+            if other is not producer and other.pushes and settings.producer_token(other) == token:
+                return wrong(
+                    _subject(producer),
+                    f"shares its token with {other.name}: each could read the other's replies",
+                    "give each pushing producer its own token",
+                )
+    others = [each.name for each in settings.producers if each.pushes and each is not producer]
+    if others and producer.agents is None:
+        text = f"pushes to us, as does {', '.join(others)}, and may use any agent name"
+        fix = f'set agents = ["{producer.name}", …] for it: the agents it may speak for'
+        return right(_subject(producer), text, fix)
+    return right(_subject(producer), "pushes to us: nothing to connect to")
+
+
+async def _subscribe(
+    client: HttpClient, producer: ProducerSettings, url: str
+) -> tuple[CheckResult, str | None]:
+    """Subscribes; returns the result and the Date header of the producer's answer.
+
+    Leaves the subscription open, as a producer may give up its open questions when one closes.
+    """
+    if producer.dialect != "minimal":
+        request = json_body(subscription_request(version("clarify-bot")))
+        answer = await client.request("POST", address(url, SUBSCRIPTIONS), request)
+        outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
+        if not isinstance(outcome, NoHandshake):
+            return _subscribed(producer, url, outcome), answer.headers.get("date")
+    stream = minimal(url, "sub_check")
+    async with client.stream("GET", stream.events) as response:
+        outcome = stream_answer(response, datetime.now(UTC)) or stream
+        return _subscribed(producer, url, outcome), response.headers.get("date")
+
+
+def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | NotConnected) -> CheckResult:
+    if isinstance(outcome, Subscription):
+        does = "accepts the subscription" if outcome.dialect == "standard" else "streams events"
+        return right(_subject(producer), f"{url}: {does} ({outcome.dialect} dialect)")
+    fix = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
+    if outcome.unauthorized:
+        variable = producer.token_env
+        fix = f"check the value of {variable}" if variable else "set token_env in clarify.toml"
+    return wrong(_subject(producer), f"{url}: {outcome.reason}", fix)
+
+
+def _network_fix(error: BaseException) -> str:
+    if isinstance(error, ssl.CertificateError):
+        return "its certificate is not valid for this name, or its authority is unknown to this machine"
+    return "start it, or check url in clarify.toml"
+
+
+def _subject(producer: ProducerSettings) -> str:
+    return f"producer {producer.name}"

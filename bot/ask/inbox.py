@@ -20,7 +20,7 @@ from bot.storage.ledger import LockedError
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
-from core.agents import SessionFact
+from core.index import SessionFact
 from core.ledgerfiles import FIRST_RESERVED
 from core.records import Subject
 

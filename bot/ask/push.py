@@ -17,11 +17,9 @@ from typing import Any
 
 import structlog
 
-from bot.ask.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
-from bot.ask.dialects import AAEP_VERSION
+from bot.ask.client import AAEP_VERSION, Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
 from bot.ask.inbox import Arrived
-from bot.ask.receiver import Arrival, Receiver
-from bot.ask.sse import Frame, Oversize
+from bot.ask.receiver import Arrival, Frame, Oversize, Receiver
 from bot.errors import ClarifyBotError, StorageError
 from bot.http import json_body
 from bot.storage.store import Store, Sweep
@@ -143,7 +141,7 @@ class Push:
 
     # What it sends to us
 
-    async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
+    async def receive(self, body: bytes) -> Stored | Mapping[str, Any] | None:
         """Stores an event, or returns the answer to a handshake message.
 
         Raises:
@@ -156,7 +154,7 @@ class Push:
         if message is not None:
             return await self._handshake(message)
         try:
-            event, arrived = await self.receiver.take_one(
+            event, arrived = await self.receiver.store_one(
                 Frame(text, None, len(body), 0, replaced), check_event
             )
         except NotAnEvent as error:
@@ -179,7 +177,7 @@ class Push:
             StorageError: the page could not be stored.
         """
         self.last_heard = self.clock.now()
-        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, live=False))
+        await self.receiver.handle(Arrival(Oversize(head, 0), self.last_heard, live=False))
 
     async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if message["type"] == "subscription.request":

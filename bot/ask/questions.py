@@ -42,7 +42,7 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx
 from bot.views.blockkit import BUTTONS
 from core.clarification import Ask, Clarification
-from core.clock import Clock, beside
+from core.clock import Clock, FairLimit, beside
 from core.errors import (
     BadInput,
     ClarifyError,
@@ -53,7 +53,6 @@ from core.errors import (
     NotFound,
     Tampered,
 )
-from core.fairness import FairLimit
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (

@@ -12,13 +12,19 @@ from typing import Any
 
 import structlog
 
-from bot.ask import dialects
-from bot.ask.client import Refused, Reply, ReplyOutcome, TryAgain, send_reply
-from bot.ask.clocks import GAP, Burst
-from bot.ask.dialects import NoHandshake, NotConnected, Subscription
+from bot.ask import client
+from bot.ask.client import (
+    NoHandshake,
+    NotConnected,
+    Refused,
+    Reply,
+    ReplyOutcome,
+    Subscription,
+    TryAgain,
+    send_reply,
+)
 from bot.ask.inbox import Inbox
-from bot.ask.receiver import Arrival, Receiver
-from bot.ask.sse import Frame, FrameReader, Oversize
+from bot.ask.receiver import GAP, Arrival, Burst, Frame, FrameReader, Oversize, Receiver
 from bot.errors import StorageError
 from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, words
 from bot.settings.model import ProducerSettings
@@ -123,7 +129,7 @@ class Subscriber:
             return
         try:
             async with asyncio.timeout(_CLOSE):
-                body = json_body(dialects.subscription_close(subscription.id))
+                body = json_body(client.subscription_close(subscription.id))
                 await self.http.request("POST", subscription.replies, body)
             await self.inbox.keep_subscription(self.name, None)
         except NETWORK as error:
@@ -181,7 +187,7 @@ class Subscriber:
             arrivals = [await self._arrived.get()]
             while len(arrivals) < _AT_ONCE and not self._arrived.empty():
                 arrivals.append(self._arrived.get_nowait())
-            await self.receiver.take(*arrivals)
+            await self.receiver.handle(*arrivals)
             self._count(-len(arrivals), -sum(each.size for each in arrivals))
             for _ in arrivals:
                 self._arrived.task_done()
@@ -236,28 +242,28 @@ class Subscriber:
             return None
         text = await self.inbox.subscription(self.name)
         self._asked_storage = True
-        return dialects.deserialized(text, self.base) if text is not None else None
+        return client.deserialized(text, self.base) if text is not None else None
 
     async def _subscribe(self) -> Subscription | NotConnected:
         """Returns a new subscription, stored before its first event can arrive."""
         if self._dialect == "minimal":
             return self._minimal()
-        request = dialects.subscription_request(version("clarify-bot"))
+        request = client.subscription_request(version("clarify-bot"))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
-                url = dialects.address(self.base, "/aaep/v1/subscriptions")
+                url = client.address(self.base, client.SUBSCRIPTIONS)
                 answer = await self.http.request("POST", url, json_body(request))
         except NETWORK as error:
             return NotConnected(words(error))
-        result = dialects.handshake_answer(answer, self.base, self._dialect, self.clock.now())
+        result = client.handshake_answer(answer, self.base, self._dialect, self.clock.now())
         if isinstance(result, NoHandshake):
             return self._minimal()
         if isinstance(result, Subscription):
-            await self.inbox.keep_subscription(self.name, dialects.serialized(answer))
+            await self.inbox.keep_subscription(self.name, client.serialized(answer))
         return result
 
     def _minimal(self) -> Subscription:
-        return dialects.minimal(self.base, f"sub_{self.rng.getrandbits(128):032x}")
+        return client.minimal(self.base, f"sub_{self.rng.getrandbits(128):032x}")
 
     async def _read(self, subscription: Subscription) -> NotConnected:
         frames = FrameReader(self._skimmed)
@@ -267,7 +273,7 @@ class Subscriber:
             async with self.http.stream(
                 "GET", subscription.events, headers=headers, silence=None
             ) as response:
-                refusal = dialects.stream_answer(response, self.clock.now())
+                refusal = client.stream_answer(response, self.clock.now())
                 if refusal is not None:
                     if subscription.dialect == "standard" and response.status in (400, 404, 410):
                         self.subscription = None  # expired: the next attempt makes a new handshake
@@ -343,7 +349,7 @@ class Subscriber:
                 continue
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
-                    url = dialects.address(self.base, "/healthz")
+                    url = client.address(self.base, "/healthz")
                     async with self.http.stream("GET", url):
                         continue
             except NETWORK as error:

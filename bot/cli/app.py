@@ -7,10 +7,12 @@ exit codes.
 
 from __future__ import annotations
 
+import errno
 import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
@@ -19,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+import clarify
 from bot import integrations
 from bot.errors import ClarifyBotError, driver_required
 from core.errors import BadInput, ClarifyError
@@ -35,7 +38,6 @@ _Act = Callable[
     ["Output", Path | None], object
 ]  # on what the command prints to, and on the configuration file
 _BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overviews", "Stored data"
-_SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
 
 _OWN_ARGUMENTS: dict[str, Any] = {
@@ -46,14 +48,33 @@ _OWN_ARGUMENTS: dict[str, Any] = {
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def _role(about: str, *names: str, **more: Any) -> Any:
+def _ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    from bot.cli import completion
+
+    return completion.ids(ctx, incomplete)
+
+
+def _agents(ctx: typer.Context, incomplete: str) -> list[str]:
+    from bot.cli import completion
+
+    return completion.agents(ctx, incomplete)
+
+
+def _role(about: str, *names: str, metavar: str = "ROLE") -> Any:
     """An option that names a role, or an agent."""
-    return typer.Option(*names, help=about, **more)
+    return typer.Option(*names, help=about, metavar=metavar, autocompletion=_agents)
+
+
+def _id(about: str, metavar: str = "ID") -> Any:
+    """An argument that is the ID of a question."""
+    return typer.Argument(metavar=metavar, help=about, autocompletion=_ids)
 
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration file. Default: clarify.toml in this folder."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Configuration file. Default: clarify.toml in this folder."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TimeoutOption = Annotated[
@@ -62,13 +83,9 @@ TimeoutOption = Annotated[
         "--timeout", metavar="DURATION", help="How long to wait: 90s, 30m, 1h30m.", show_default=False
     ),
 ]
-PortOption = Annotated[int, typer.Option(help="Port for the page. 0 picks a free one.")]
+PortOption = Annotated[int, typer.Option(metavar="PORT", help="Port for the page. 0 picks a free one.")]
 NameArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ID",
-        help="CLR-42-001; or 42 (or '#42') if only one question of issue 42 is open.",
-    ),
+    str | None, _id("CLR-42-001; or 42 (or '#42') if only one question of issue 42 is open.")
 ]
 TextArgument = Annotated[
     list[str] | None,
@@ -80,18 +97,19 @@ TextArgument = Annotated[
 ReasonArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[REASON]", help="The reason. `-` reads it from standard input.")
 ]
-RoleOption = Annotated[
-    str | None, _role("Decide as this role instead of as yourself.", "--as", metavar="ROLE")
-]
+RoleOption = Annotated[str | None, _role("Decide as this role instead of as yourself.", "--as")]
 
 
 ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only what this person decided, by name or Slack ID.")
 ]
 SinceOption = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only what was decided since: 2026-03-01, or 30d ago.")
+    str | None, typer.Option(metavar="WHEN", help="Only what happened since: 2026-11-01, or 30d ago.")
 ]
-IssueOption = Annotated[int | None, typer.Option(help="Only this issue.", min=1)]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only what happened before: 2026-12-01, or 7d ago.")
+]
+IssueOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="Only this issue.", min=1)]
 
 
 class StatusName(StrEnum):
@@ -103,6 +121,28 @@ class StatusName(StrEnum):
     STALE = "stale"
     ESCALATED = "escalated"
     ABANDONED = "abandoned"
+
+
+class ShellCommand(TyperCommand):
+    """Shows an argument by its name alone, where typer adds a word for its type."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        for each in self.params:
+            if isinstance(each, TyperArgument):
+                each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
+
+
+class AgentsCommand(ShellCommand):
+    """A command of `clarify.py`, whose options argparse knows."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem  # typer exports it nowhere
+
+        from bot.cli import completion
+
+        found = completion.of_parser(str(self.name), ctx.args, incomplete)
+        return [CompletionItem(value, help=about) for value, about in found]
 
 
 class ShellCommands(TyperGroup):
@@ -140,9 +180,11 @@ app = typer.Typer(
 )
 
 
-def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> Callable[[Any], None]:
+def _command(
+    panel: str, name: str | None = None, *, in_shell: bool = False, creates: bool = False
+) -> Callable[[Any], None]:
     """Registers a command, with `--config` and `--json`. The command reads its other arguments and returns its work: a `_Work`
-    on the ledgers if it is `in_shell`, else an `_Act`.
+    on the ledgers if it is `in_shell`, else an `_Act`. `creates`: it creates a missing database.
     """
 
     def register(read: Callable[..., Any]) -> None:
@@ -152,7 +194,7 @@ def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> 
             with running.trouble_told(json=json) as out:
                 work = read(**typed)
                 if in_shell:
-                    running.run(work, out, config)
+                    running.run(work, out, config, creates=creates)
                 else:
                     work(out, config)
 
@@ -164,7 +206,7 @@ def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> 
         )
         command.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
         command.__name__, command.__doc__ = read.__name__, read.__doc__
-        app.command(name, rich_help_panel=panel)(command)
+        app.command(name, cls=ShellCommand, rich_help_panel=panel)(command)
 
     return register
 
@@ -172,17 +214,29 @@ def _command(panel: str, name: str | None = None, *, in_shell: bool = False) -> 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     try:
-        with driver_required():
-            app()
+        try:
+            with driver_required():
+                app()
+        finally:
+            if sys.stdout is not None:  # it may be closed
+                with suppress(BrokenPipeError):  # the reader has had enough
+                    sys.stdout.flush()
     except (ClarifyBotError, ClarifyError) as error:
-        from bot.logs import stderr_has_reader
-
-        if stderr_has_reader():
-            typer.echo(f"clarify: {error}", err=True)
+        _say(str(error))
         sys.exit(getattr(error, "exit_code", 1))
-    except Exception:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out
-        _log_unexpected()
+    except Exception as error:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _say("cannot write the output: the disk is full.")
+        else:
+            _log_unexpected()
         sys.exit(1)
+
+
+def _say(words: str) -> None:
+    from bot.logs import stderr_has_reader
+
+    if stderr_has_reader():
+        typer.echo(f"clarify: {words}", err=True)
 
 
 def _log_unexpected() -> None:
@@ -213,10 +267,15 @@ def _options(
     """Reads the options before the command."""
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def run(
     config: ConfigOption = None,
-    log_level: Annotated[LogLevel, typer.Option(help="The least severe messages to log.")] = "info",
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(
+            metavar="LEVEL", help="The least severe messages to log: debug, info, warning or error."
+        ),
+    ] = "info",
 ) -> None:
     """Start the bot. SIGTERM or Ctrl-C shuts it down gracefully."""
     # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
@@ -225,8 +284,7 @@ def run(
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
-    from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings, prepare_folders
+    from bot.settings.load import load_settings, prepare_folders, read_environment
 
     keep_standard_files()
     settings = load_settings(config, read_environment())
@@ -238,17 +296,12 @@ def run(
     asyncio.run(bot_app.run(settings))
 
 
-@app.command(rich_help_panel=_BOT)
-def check(config: ConfigOption = None) -> None:
-    """Validate the configuration against Slack and your agents."""
-    import asyncio
+@_command(_BOT)
+def check() -> _Act:
+    """Validate the configuration against Slack and your agents. Creates nothing."""
+    from bot.cli import setup
 
-    from bot.cli.setup import checked
-    from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings
-
-    settings = load_settings(config, read_environment())
-    raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)
+    return setup.check
 
 
 @_command(_KEPT)
@@ -257,70 +310,69 @@ def keys(
         Literal["rotate"] | None,
         typer.Argument(
             metavar="[rotate]",
-            help="Make the next key instead, announced in the log by the old one. It takes the key file's place, or, with "
-            "`key_env`, is printed for you to put there. The bot signs with it once you restart it.",
+            help="Create the next key, which the old one announces in the log. It replaces the key file or, with `key_env`, "
+            "is printed for you to store. Restart the bot to sign with it.",
         ),
     ] = None,
 ) -> _Act:
-    """List the public keys that receipts were signed with: since when, and where the private key is."""
+    """List the public keys of receipts: since when each is used, and where the private key is."""
     from bot.cli import trust
 
     return trust.list_keys if action is None else trust.rotate_key
 
 
-@app.command(rich_help_panel=_KEPT)
+@_command(_KEPT)
 def log(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
+        _id("Only this question (CLR-42-001), or this round (CLR-42-001/1)."),
     ] = None,
     *,
     since: SinceOption = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only what was decided before: 2026-04-01, or 30d ago.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only what this agent asked.")] = None,
+    until: UntilOption = None,
+    agent: Annotated[str | None, _role("Only what this agent asked.", metavar="NAME")] = None,
     by: ByOption = None,
     jwt: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Print only the receipt of this question's last decision."),
     ] = None,
-    config: ConfigOption = None,
-) -> None:
+) -> _Act:
     """Print the log of decisions as JSON Lines: signed entries, each with the receipt that it is about."""
-    from bot.cli import running, trust
+    from bot.cli import trust
+    from core.clock import moment_of
 
-    with running.trouble_told(json=False) as out:
-        if jwt is not None:
-            trust.print_receipt(out, jwt, config)
-            return
-        now = datetime.now(UTC)
-        start, end = trust.moment_of(since, "--since", now), trust.moment_of(until, "--until", now)
-        trust.print_log(out, trust.Filter(name, start, end, agent, by), config)
+    if jwt is not None:
+        return lambda out, config: trust.print_receipt(out, jwt, config)
+    now = datetime.now(UTC)
+    start = moment_of(since, now, "--since") if since is not None else None
+    end = moment_of(until, now, "--until") if until is not None else None
+    wanted = trust.Filter(name, start, end, agent, by)
+    return lambda out, config: trust.print_log(out, wanted, config)
 
 
 @_command(_TOGETHER)
 def search(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="WORDS", help="All of them must occur; one in quotes with spaces in it is a phrase."
-        ),
+        typer.Argument(metavar="WORDS", help="All of them must occur. Quote words to find them as a phrase."),
     ] = None,
     *,
     by: ByOption = None,
     agent: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what this agent asked; a part of its name will do."),
+        _role("Only what this agent asked; a part of its name will do.", metavar="NAME"),
     ] = None,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many to print at most. 0: all.")] = 50,
+    until: UntilOption = None,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="How many to print at most. 0: all.")
+    ] = 50,
 ) -> _Act:
     """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
     from bot.cli.search import decisions
 
     return lambda out, config: decisions(
-        out, config, words or (), by=by, agent=agent, since=since, limit=limit
+        out, config, words or (), by=by, agent=agent, since=since, until=until, limit=limit
     )
 
 
@@ -328,7 +380,9 @@ def search(
 def verify(
     receipt: Annotated[
         str | None,
-        typer.Argument(help="A file with the receipt, `-` for standard input, or the receipt itself."),
+        typer.Argument(
+            metavar="RECEIPT", help="A file with the receipt, `-` for standard input, or the receipt itself."
+        ),
     ] = None,
     *,
     log: Annotated[
@@ -344,7 +398,7 @@ def verify(
     accept_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KID", help="With --log: accept this key even though the previous key didn't announce it."
+            metavar="KID", help="With --log: accept this key, even if the key before it did not announce it."
         ),
     ] = None,
     jwks: Annotated[
@@ -356,13 +410,18 @@ def verify(
     ] = None,
     arguments: Annotated[
         Path | None,
-        typer.Option(help="A file with the JSON of the arguments: these, exactly, must have been approved."),
+        typer.Option(
+            metavar="FILE",
+            help="A JSON file with the arguments: exactly these must have been approved.",
+        ),
     ] = None,
     approved: Annotated[
         bool, typer.Option("--approved", help="The action must have been approved. Implied by --arguments.")
     ] = False,
-    audience: Annotated[str | None, typer.Option(help="The producer that the receipt must be for.")] = None,
-    issuer: Annotated[str | None, typer.Option(help="Who must have signed it.")] = None,
+    audience: Annotated[
+        str | None, typer.Option(metavar="PRODUCER", help="The producer that the receipt must be for.")
+    ] = None,
+    issuer: Annotated[str | None, typer.Option(metavar="NAME", help="Who must have signed it.")] = None,
     max_age: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How old the decision may be: 90s, 15m, 24h.")
     ] = None,
@@ -392,28 +451,30 @@ def verify(
 
 
 def _agents_command(context: typer.Context) -> None:
-    from bot.cli import agents
+    from bot.cli import run_for_agents
 
-    raise typer.Exit(agents.run([str(context.info_name), *context.args]))
-
-
-for _name, _about in {
-    "ask": "Ask a person in Slack and print the answer. See `clarify ask --help`.",
-    "approve": "Ask people in Slack to approve an action. See `clarify approve --help`.",
-    "hook": "Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`.",
-    "mcp": "Serve the MCP tools on standard input and output. See `clarify mcp --help`.",
-}.items():
-    app.command(_name, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(_agents_command)
+    raise typer.Exit(run_for_agents([str(context.info_name), *context.args]))
 
 
-@app.command(rich_help_panel=_BOT)
+for _name, _about in clarify.COMMANDS.items():
+    app.command(_name, cls=AgentsCommand, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(
+        _agents_command
+    )
+
+
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("clarify.toml"),
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("clarify.toml"),
     *,
-    channel: Annotated[str | None, typer.Option(help="Channel id (C…) for questions.")] = None,
-    fallback: Annotated[str | None, typer.Option(help="Channel id for what can't be posted there.")] = None,
+    channel: Annotated[
+        str | None, typer.Option(metavar="CHANNEL", help="Channel ID (C…) for questions.")
+    ] = None,
+    fallback: Annotated[
+        str | None, typer.Option(metavar="CHANNEL", help="Channel ID for what can't be posted there.")
+    ] = None,
     on_call: Annotated[
-        list[str] | None, typer.Option(help="User id (U…) to page, repeatable; or one user group (S…).")
+        list[str] | None,
+        typer.Option(metavar="USER", help="User ID (U…) to page, repeatable; or one user group (S…)."),
     ] = None,
     no_input: Annotated[
         bool, typer.Option("--no-input", help="Don't ask; fill in the options only.")
@@ -426,7 +487,7 @@ def init(
     setup.init(path, choices, ask=not no_input and sys.stdin.isatty())
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def manifest(
     http: Annotated[
         str | None,
@@ -441,11 +502,14 @@ def manifest(
     typer.echo(f"# Create the app: {setup.link(text)}")
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def demo(
     port: PortOption = 0,
     keep_folder: Annotated[
-        Path | None, typer.Option(help="Keep the demo's files in this folder; without it they are deleted.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the demo's files in this folder; without it they are deleted."
+        ),
     ] = None,
 ) -> None:
     """Try it without a Slack account: a local workspace, agents that ask, and the bot between them."""
@@ -458,11 +522,11 @@ def demo(
         raise ClarifyBotError(str(error)) from error
 
 
-@app.command(rich_help_panel=_BOT)
+@app.command(cls=ShellCommand, rich_help_panel=_BOT)
 def workspace(
     port: PortOption = 0,
     request_url: Annotated[
-        str | None, typer.Option(help="Send events to this URL instead of over Socket Mode.")
+        str | None, typer.Option(metavar="URL", help="Send events to this URL instead of over Socket Mode.")
     ] = None,
 ) -> None:
     """Start only the local Slack workspace, to point SLACK_API_URL at."""
@@ -485,13 +549,18 @@ def workspace(
         ) from error
 
 
-@app.command("help", rich_help_panel=_BOT)
+@app.command("help", cls=ShellCommand, rich_help_panel=_BOT)
 def help_(
     ctx: typer.Context,
     topic: Annotated[str | None, typer.Argument(metavar="COMMAND", help="The command to explain.")] = None,
 ) -> None:
     """List the commands, or explain one."""
     parent: Any = ctx.parent
+    if topic in clarify.COMMANDS:
+        from bot.cli import run_for_agents
+
+        run_for_agents([topic, "--help"])
+        return
     if topic is None:
         typer.echo(parent.get_help())
         return
@@ -507,7 +576,13 @@ def list_(
     name: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Only this issue: 42 or '#42'.")] = None,
     *,
     issue: IssueOption = None,
-    status: Annotated[list[StatusName] | None, typer.Option(help="Only this status. Repeatable.")] = None,
+    status: Annotated[
+        list[StatusName] | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Only this status: pending, stale, escalated, answered, resolved or abandoned. Repeatable.",
+        ),
+    ] = None,
     from_: Annotated[str | None, _role("Only questions from this role or agent.", "--from")] = None,
     to: Annotated[str | None, _role("Only questions to this role.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Include answered and closed questions.")] = False,
@@ -522,10 +597,7 @@ def list_(
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID",
-            help="CLR-42-001; or 42 (or '#42') for all of issue 42.",
-        ),
+        _id("CLR-42-001; or 42 (or '#42') for all of issue 42."),
     ] = None,
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer, then show it.")] = False,
@@ -548,7 +620,7 @@ def stale() -> _Work:
 @_command(_QUESTIONS, in_shell=True)
 def mine(
     *,
-    role: Annotated[str | None, _role("Questions to this role instead.", "--as", metavar="ROLE")] = None,
+    role: Annotated[str | None, _role("Questions to this role instead.", "--as")] = None,
 ) -> _Work:
     """List what is waiting for you: questions that people answer, and escalated ones."""
     from bot.cli import lists
@@ -556,7 +628,7 @@ def mine(
     return lambda shell: lists.mine(shell, role)
 
 
-@_command(_QUESTIONS, in_shell=True)
+@_command(_QUESTIONS, in_shell=True, creates=True)
 def request(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
@@ -564,22 +636,30 @@ def request(
     *,
     from_: Annotated[str | None, _role("The role that asks.", "--from")] = None,
     to: Annotated[str | None, _role("The role to ask; `human` asks people.")] = None,
-    issue: Annotated[int | None, typer.Option(help="The issue number that the question belongs to.")] = None,
+    issue: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="The issue number that the question belongs to.")
+    ] = None,
     topic: Annotated[
         str | None,
-        typer.Option(help="The topic. Asking again with an answered topic starts its next round."),
+        typer.Option(
+            metavar="TOPIC", help="The topic. Asking again with an answered topic starts its next round."
+        ),
     ] = None,
     question_option: Annotated[
-        str | None, typer.Option("--question", help="The question, instead of as an argument.")
+        str | None,
+        typer.Option("--question", metavar="TEXT", help="The question, instead of as an argument."),
     ] = None,
     blocking: Annotated[
         bool,
         typer.Option(
-            "--blocking/--no-blocking", help="Whether the asking role is blocked until it has the answer."
+            "--blocking/--no-blocking",
+            " /--non-blocking",
+            help="Whether the asking role is blocked until it has the answer.",
         ),
     ] = True,
-    non_blocking: Annotated[bool, typer.Option("--non-blocking", hidden=True)] = False,
-    context: Annotated[str | None, typer.Option(help="Background for the person who answers.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Background for the person who answers.")
+    ] = None,
     follow_up: Annotated[
         str | None,
         typer.Option(
@@ -600,7 +680,7 @@ def request(
         to,
         issue,
         topic=topic,
-        blocking=blocking and not non_blocking,
+        blocking=blocking,
         context=context,
         follow_up=follow_up,
     )
@@ -615,7 +695,12 @@ def answer(
     role: RoleOption = None,
     round_: Annotated[
         int | None,
-        typer.Option("--round", min=1, help="The round you saw. Refused if a newer round has started."),
+        typer.Option(
+            "--round",
+            min=1,
+            metavar="NUMBER",
+            help="The round you saw. Refused if a newer round has started.",
+        ),
     ] = None,
     yes: Annotated[
         bool,
@@ -706,11 +791,13 @@ for _word, _module in integrations.SHELL.items():
 @_command(_TOGETHER, in_shell=True)
 def export(
     *,
-    since: Annotated[str | None, typer.Option(help=f"Only recent entries. {_SPAN}")] = None,
+    since: SinceOption = None,
     issue: IssueOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, completely or not at all.", **_FILE
+        ),
     ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="Write CSV, without cells that run as formulas.")
@@ -726,7 +813,7 @@ def export(
 def forget(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION|ID", help="The id of a session or a question (CLR-42-001)."),
+        _id("The ID of a session or a question (CLR-42-001).", "SESSION|ID"),
     ] = None,
     *,
     person: Annotated[
@@ -739,7 +826,9 @@ def forget(
     ] = None,
     producer: Annotated[
         str | None,
-        typer.Option("--producer", help="The session's producer, if several use that session id."),
+        typer.Option(
+            "--producer", metavar="PRODUCER", help="The session's producer, if several use that session id."
+        ),
     ] = None,
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Include open questions; their agents get no answer.")
@@ -757,7 +846,7 @@ def forget(
 
 
 @_command(_KEPT)
-def backup(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> _Act:
+def backup(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")]) -> _Act:
     """Back up the database. The bot may be running. No secrets are included."""
     from bot.cli import copies
 
@@ -766,7 +855,7 @@ def backup(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")
 
 @_command(_KEPT)
 def restore(
-    folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The backup's folder.")],
     *,
     replace: Annotated[
         bool, typer.Option("--replace", help="Move existing data aside (before-restore-…).")
@@ -785,8 +874,8 @@ def move(
         typer.Option(
             "--to",
             metavar="URL",
-            help="PostgreSQL's address (postgresql://…), or the variable that holds it, so that no one sees its password in the "
-            "list of processes; or a SQLite file.",
+            help="The environment variable that holds PostgreSQL's address, which keeps its password out of the process list; "
+            "the address itself (postgresql://…); or a SQLite file.",
         ),
     ],
     *,

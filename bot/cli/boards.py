@@ -15,12 +15,11 @@ from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table
-from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
-from core.index import Session, session_of
-from core.lists import several
+from core.index import AgentNode, ReadyItem, Session, SessionFact, going_on, ready_queue, session_of, tree
 from core.records import closed_at
+from core.summary import several
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
 _STYLES = {

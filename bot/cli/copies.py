@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from bot.cli.output import Output
+from bot.cli.output import Output, counted
 from bot.cli.running import Shell
 from bot.errors import BackupError, StorageError
 from bot.home import forget_viewer
@@ -18,16 +18,14 @@ from bot.retention import forget as forgetting
 from bot.retention import person as persons
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
+from bot.retention.backup import move as move_to
 from bot.retention.backup import restore as put_back
-from bot.retention.forget import Found, Traces
-from bot.retention.local import Erased
-from bot.retention.move import move as move_to
+from bot.retention.forget import Erased, Found, Traces
 from bot.retention.person import Remains, Removed
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.settings.model import ShellSettings, user_id
-from bot.storage.beside import InSqlite
-from bot.storage.outside import Kept, kept_at
+from bot.storage.opening import Kept, kept_at
+from bot.storage.sqlite import InSqlite
 from core.clarification import Clarification
 from core.clock import SystemClock, iso
 from core.errors import BadInput
@@ -177,13 +175,13 @@ def _what_was_removed(removed: Removed) -> Iterator[str]:
     if removed.home:
         yield "Their Home tab is not updated any more, until they open it again."
     if removed.texts:
-        yield f"{_count(removed.texts, 'stored text or note')} deleted."
+        yield f"{counted(removed.texts, 'stored text or note')} deleted."
     if removed.overrides:
-        yield f"{_count(removed.overrides, 'past on-call override')} deleted."
+        yield f"{counted(removed.overrides, 'past on-call override')} deleted."
     if removed.pages:
-        yield f"Name removed from the history of pages: {_count(removed.pages, 'line')}."
+        yield f"Name removed from the history of pages: {counted(removed.pages, 'line')}."
     if removed.questions:
-        closed = _count(removed.questions, "closed question")
+        closed = counted(removed.questions, "closed question")
         yield f"Name removed from {closed}: claims, handovers, escalations, refused attempts."
 
 
@@ -308,29 +306,25 @@ async def _erased(shell: Shell, kept: Kept) -> Mapping[str, _Places]:
     return after
 
 
-def _count(number: int, of: str) -> str:
-    return f"{number} {of}" if number == 1 else f"{number} {of}s"
-
-
 def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
     """Lists what was not deleted, and who can delete it."""
     lines = []
     if done := len(new.get("erased", [])):
-        lines.append(f"Slack: {_count(done, 'bot message')} deleted.")
+        lines.append(f"Slack: {counted(done, 'bot message')} deleted.")
     if blanked := len(new.get("blanked", [])):
-        lines.append(f"Slack: {_count(blanked, 'message')} could not be deleted; the text was removed.")
+        lines.append(f"Slack: {counted(blanked, 'message')} could not be deleted; the text was removed.")
     if wanted := len(new.get("wanted", [])):
         lines.append(
-            f"Slack: {_count(wanted, 'message')} will be deleted once the bot runs and reaches Slack."
+            f"Slack: {counted(wanted, 'message')} will be deleted once the bot runs and reaches Slack."
         )
     for channel, ts in new.get("failed", []):
         lines.append(f"Slack: the message {ts} in {channel} could not be deleted or emptied.")
     if traces.pagers:
         lines.append(
-            f"{_count(len(traces.pagers), 'page')} went to pagers outside Slack and can't be taken back."
+            f"{counted(len(traces.pagers), 'page')} went to pagers outside Slack and can't be taken back."
         )
     if traces.untaken:
-        lines.append(f"{_count(traces.untaken, 'unclaimed page')} closed.")
+        lines.append(f"{counted(traces.untaken, 'unclaimed page')} closed.")
     lines += [
         f"What [{name}] told others remains on {', '.join(places)}."
         for name, places in traces.elsewhere.items()
@@ -338,14 +332,14 @@ def _what_remains(new: Mapping[str, _Places], traces: Traces) -> list[str]:
     ]
     if traces.receipts:
         lines.append(
-            f"{_count(traces.receipts, 'receipt')} deleted. Agents and webhooks may have copies, which are theirs to delete."
+            f"{counted(traces.receipts, 'receipt')} deleted. Agents and webhooks may have copies, which are theirs to delete."
         )
     return lines
 
 
 def _what_files_remain(found: Found, files: Erased) -> Iterator[str]:
     if files.deleted:
-        yield f"Deleted {_count(files.deleted, 'ledger file')} that had been set aside as unreadable."
+        yield f"Deleted {counted(files.deleted, 'ledger file')} that had been set aside as unreadable."
     if files.left:
         yield (
             f"May still contain some of it: {', '.join(files.left)}. It cannot be read or written, or another program holds it. "

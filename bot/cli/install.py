@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - it shows people what it changes
-"""`clarify hook … --install` and `clarify mcp --install`: merges our settings into a coding agent's own files.
+"""`clarify hook AGENT --install` and `clarify mcp --install AGENT`: merges our settings into a coding agent's own files.
 
 It writes no secrets: the token comes from CLARIFY_TOKEN in the agent's environment.
 """
@@ -52,14 +52,13 @@ class CannotMerge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One file: the text that it needs, and a function that merges that into its text (raises ValueError)."""
+    """One file, and a function that merges what it needs into its text (raises ValueError)."""
 
     path: Path
-    needed: str
     merged: Callable[[str], str]
 
     def merge(self, *, write: bool) -> tuple[str, str]:
-        """Merge it into the file, and replace the file as a whole; returns its text before and after.
+        """Merges what is needed into the file, and replaces the file as a whole; returns its text before and after.
 
         Raises:
             CannotMerge: the file cannot be read, understood or written.
@@ -78,64 +77,82 @@ class _Part:
         return before, after
 
 
-def install_tools(client: str, url: str | None, *, write: bool) -> int:
-    """Show, or write, what `claude-code` (in this folder) or `codex` (in its home folder) needs to call the MCP tools
-    without asking. Returns the exit code.
-    """
-    troubles = 0
-    for part in _claude_code(url) if client == "claude-code" else _codex(url):
-        try:
-            if not write:
-                print(f"{part.path}:\n{part.needed}")
-                continue
-            before, after = part.merge(write=True)
-            print(f"{part.path} is up to date." if after == before else f"Wrote {part.path}.")
-        except CannotMerge as error:
-            troubles += 1
-            words = f"{error}; nothing was written. Add this by hand:\n{part.needed}"
-            print(f"clarify mcp: {words}", file=sys.stderr)
-    return 1 if troubles else 0
+def run(name: str, words: Sequence[str]) -> int:
+    """Runs `clarify hook` or `clarify mcp` with `--install` or `--help`. Returns the exit code: 0 installed, 2 not."""
+    parser = hook_parser() if name == "hook" else mcp_parser()
+    arguments = parser.parse_args(words)
+    if not arguments.install:
+        parser.error("--dry-run works only with --install")
+    if name == "hook":
+        _check_hook(parser, arguments)
+        parts = [_hooks(arguments)]
+    else:
+        parts = _claude_code(arguments.url) if arguments.install == "claude-code" else _codex(arguments.url)
+    troubles = [why for part in parts if (why := _put(part, write=not arguments.dry_run))]
+    for why in troubles:
+        print(f"clarify {name}: {why}", file=sys.stderr)
+    if name == "hook" and arguments.agent == "codex" and not troubles:
+        print(_TRUST)
+    return 2 if troubles else 0
+
+
+def _put(part: _Part, *, write: bool) -> str | None:
+    """Writes one file, or only shows the change, and says so. Returns why it cannot."""
+    try:
+        before, after = part.merge(write=write)
+    except CannotMerge as error:
+        return f"{error}; the file was not changed. Add this by hand:\n{part.merged('')}"
+    if before == after:
+        print(f"{part.path} is up to date.")
+        return None
+    name = str(part.path)
+    changes = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
+    print("\n".join([f"{'Wrote' if write else 'Would write'} {name}:", *changes]))
+    return None
 
 
 def hook_parser() -> argparse.ArgumentParser:
-    """Returns the parser of `clarify hook` with the options of `--install`."""
+    """Returns the parser of `clarify hook`, with the options of `--install`."""
     parser = clarify.hook_parser()
-    parser.add_argument("--project", action="store_true", help="with --install: use this folder's settings")
-    parser.add_argument(
-        "--tools", metavar="MATCHER", help="with --install: ask before these tools, in every permission mode"
+    group = parser.add_argument_group("to install the hook")
+    add = group.add_argument
+    add(
+        "--install",
+        action="store_true",
+        help="add the hook to the agent's settings, and show what was written",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="with --install: show the change, write nothing"
-    )
+    add("--dry-run", action="store_true", help="show what would be written, and write nothing")
+    add("--project", action="store_true", help="use this folder's settings instead of yours")
+    add("--tools", metavar="MATCHER", help="ask before these tools, in every permission mode")
     return parser
 
 
-def hook(words: Sequence[str]) -> int:
-    """Show how the agent's settings change, and change them unless `--dry-run`. Returns the exit code."""
-    parser = hook_parser()
-    arguments = parser.parse_args(words)
+def mcp_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `clarify mcp`, with the options of `--install`."""
+    parser = clarify.mcp_parser()
+    add = parser.add_argument_group("to install the server").add_argument
+    where = "add the server to the agent's settings (Claude Code: in this folder), let the agent call its tools, and show what was written"
+    add("--install", choices=["claude-code", "codex"], help=where)
+    add("--dry-run", action="store_true", help="show what would be written, and write nothing")
+    return parser
+
+
+def _check_hook(parser: argparse.ArgumentParser, arguments: Any) -> None:
     if not _SERVER_NAME.fullmatch(arguments.server_name):
         parser.error(f"argument --server-name: invalid value: {arguments.server_name!r}")
     if arguments.defer and not (arguments.tools and arguments.agent == "claude-code"):
         parser.error("--defer works only for claude-code, with --tools")
     if arguments.tools and arguments.agent == "copilot":
         parser.error("--tools: Copilot CLI asks before its own rules anyway")
-    timeout = clarify.HOOK_TIMEOUTS[arguments.agent]
-    folder = _home_of(arguments.agent)
+
+
+def _hooks(arguments: Any) -> _Part:
+    agent = arguments.agent
+    folder = _home_of(agent)
     if arguments.project:
-        folder = Path.cwd() / (".github" if arguments.agent == "copilot" else _FOLDERS[arguments.agent][0])
-    part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
-    try:
-        before, after = part.merge(write=not arguments.dry_run)
-    except CannotMerge as error:
-        print(f"clarify hook: {error}; nothing was changed", file=sys.stderr)
-        return 2
-    name = str(part.path)
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
-    print("\n".join(lines) or f"{name} is up to date.")
-    if arguments.agent == "codex":
-        print(_TRUST)
-    return 0
+        folder = Path.cwd() / (".github" if agent == "copilot" else _FOLDERS[agent][0])
+    timeout = arguments.timeout or clarify.HOOK_TIMEOUTS[agent]
+    return _Part(folder / _HOOKS[agent], lambda text: _with_hooks(text, arguments, timeout))
 
 
 def _home_of(client: str) -> Path:
@@ -145,13 +162,16 @@ def _home_of(client: str) -> Path:
 
 
 def _program(*, is_shared: bool) -> list[str]:
-    """Returns the command that runs this program from any folder. `is_shared`: by its name, if that finds it, since the file
-    goes to other machines.
+    """Returns the command that runs this program from any folder and shell. `is_shared`: by its name, if other shells find
+    that, too, since the file goes to other machines.
     """
     program = Path(sys.argv[0]).absolute()
     if program.name == "__main__.py":
         return [sys.executable, "-m", "bot.cli"]
-    found = shutil.which(_NAME) if is_shared else None
+    # An activated environment is in this shell's PATH alone.
+    own = os.path.join(os.environ.get("VIRTUAL_ENV", ""), "bin")  # noqa: PTH118 - compared with text
+    folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if each != own]
+    found = shutil.which(_NAME, path=os.pathsep.join(folders)) if is_shared else None
     return [_NAME if found is not None and Path(found).resolve() == program.resolve() else str(program)]
 
 
@@ -161,7 +181,7 @@ def _json(value: Any) -> str:
 
 def _claude_code(url: str | None) -> list[_Part]:
     """Returns the server, and the rule that lets the agent call its tools without asking."""
-    server = {"type": "stdio"} | _server(url)
+    server = {"type": "stdio"} | _server(url, is_shared=True)
     rules = {"permissions": {"allow": [f"mcp__{_NAME}"]}, "enabledMcpjsonServers": [_NAME]}
     return [
         _json_part(Path.cwd() / ".mcp.json", {"mcpServers": {_NAME: server}}),
@@ -170,17 +190,17 @@ def _claude_code(url: str | None) -> list[_Part]:
 
 
 def _codex(url: str | None) -> list[_Part]:
-    table = _server(url) | {
+    table = _server(url, is_shared=False) | {
         "env_vars": list(_VARIABLES),
         "tool_timeout_sec": _LONGEST_CALL,
         "default_tools_approval_mode": "approve",
     }
-    return [_Part(_home_of("codex") / "config.toml", _toml(table), lambda text: _with_table(text, table))]
+    return [_Part(_home_of("codex") / "config.toml", lambda text: _with_table(text, table))]
 
 
-def _server(url: str | None) -> dict[str, Any]:
+def _server(url: str | None, *, is_shared: bool) -> dict[str, Any]:
     """Returns the server's command."""
-    program, *more = _program(is_shared=True)
+    program, *more = _program(is_shared=is_shared)
     return {"command": program, "args": [*more, "mcp", *(["--url", url] if url else [])]}
 
 
@@ -192,7 +212,7 @@ def _json_part(path: Path, wanted: Mapping[str, Any]) -> _Part:
         together = _together(there, wanted)
         return text if together == there else _json(together)
 
-    return _Part(path, _json(wanted), merged)
+    return _Part(path, merged)
 
 
 def _together(there: Any, wanted: Any, place: str = "") -> Any:
@@ -260,7 +280,7 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
         raise ValueError("the file must be a JSON object, and its `hooks` an object")  # noqa: TRY004 - of the file
     hooks: dict[str, Any] = settings["hooks"]
     _take_out_ours(hooks, f"hook {arguments.agent}")
-    timeout = int(arguments.timeout or timeout) + 30
+    timeout = int(timeout) + 30
     agent, silence = arguments.agent, arguments.on_silence
     words = _words(arguments, silence)
     if agent == "copilot":

@@ -18,8 +18,8 @@ from bot.views.wording import round_of
 from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput, NotFound, RecordUnreadable
 from core.ledger import Contents
-from core.lists import is_late, order
 from core.records import Raw
+from core.summary import is_late, order
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which question? Give its id or issue number: CLR-42-001, or 42. (The shell reads an unquoted #42 as a comment.)"

@@ -36,7 +36,7 @@ class Output:
     def __init__(self, *, json: bool) -> None:
         self.json = json
         self._stdout, self._stderr = sys.stdout, sys.stderr
-        self.terminal = self._stdout.isatty()
+        self.terminal = self._stdout is not None and self._stdout.isatty()
 
     def show(self, data: object, *parts: Part) -> None:
         """Print `data` with --json, else `parts`: tables, lines, or cells that differ in a pipe."""
@@ -93,7 +93,9 @@ class Output:
         )
 
     @staticmethod
-    def _write(stream: IO[str], text: str, end: str = "\n") -> None:
+    def _write(stream: IO[str] | None, text: str, end: str = "\n") -> None:
+        if stream is None:  # it is closed
+            return
         coding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(coding, "replace").decode(coding) + end)
         stream.flush()
@@ -105,6 +107,11 @@ class Output:
         except UnicodeEncodeError:
             text = to_json(data, indent, ascii_only=True)
         self._write(self._stdout, text)
+
+
+def counted(number: int, of: str) -> str:
+    """Returns `1 receipt`, `2 receipts`."""
+    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
 
 
 def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False) -> str:

@@ -64,8 +64,11 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
         yield Cell(TAMPERED, style="bold red")
         if record.current.receipt is not None:
             yield f"What was signed: {receipt_command(record.id)}"
-    waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
-    yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
+    if record.is_open:
+        asks, waits = "asks", "is waiting for the answer" if record.blocking else "continues meanwhile"
+    else:
+        asks, waits = "asked", "waited for the answer" if record.blocking else "continued meanwhile"
+    yield f"{inert.named(record.from_)} {asks} {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
     if record.topic:
         yield f"Topic: {inert.line(record.topic)}"
     yield from _times(record, now)

@@ -18,8 +18,8 @@ from bot.errors import StorageError
 from bot.oncall.pages import logged
 from bot.routing import Audiences
 from bot.show.messages import reminders
-from bot.storage.outside import Kept
-from core.clock import span_before
+from bot.storage.opening import Kept
+from core.clock import moment_of
 from core.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def export(
     """Write a line for each thing that happened to each clarification, to stdout or to `output`, completely or not at all:
     as JSON, or as CSV.
     """
-    start = span_before(since, shell.clock.now())[0] if since is not None else None
+    start = moment_of(since, shell.clock.now(), "--since") if since is not None else None
     beside, problems = await asyncio.to_thread(_beside, kept_in(shell.settings))
     if output is None or output == Path("-"):
         write = shell.out.raw if as_csv else shell.out.json_line

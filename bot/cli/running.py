@@ -19,10 +19,9 @@ import typer
 
 from bot.cli.output import Output
 from bot.cli.records import refusal
-from bot.errors import ClarifyBotError, ConfigurationError, driver_required
+from bot.errors import ClarifyBotError, ConfigurationError, StorageUnavailable, driver_required
 from bot.logs import configure_logging
-from bot.settings.environment import os_identity, read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, os_identity, read_environment
 from bot.settings.model import ShellSettings
 from core.clarification import HUMAN, Clarification, Decider, agent_key
 from core.clock import Clock
@@ -104,7 +103,7 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        from bot.storage.outside import kept_at  # noqa: PLC0415 - most commands need no database
+        from bot.storage.opening import kept_at  # noqa: PLC0415 - most commands need no database
 
         return kept_at(self.settings.storage.path, self.settings.database_url).is_in_use()
 
@@ -150,8 +149,10 @@ class Shell:
             raise typer.Exit(1)
 
 
-def run(work: Callable[[Shell], Awaitable[object]], out: Output, config: Path | None) -> None:
-    """Open the shell, do `work`, close it.
+def run(
+    work: Callable[[Shell], Awaitable[object]], out: Output, config: Path | None, *, creates: bool = False
+) -> None:
+    """Open the shell, do `work`, close it. `creates`: a missing database is created.
 
     Raises:
         typer.Exit: a signal ended it.
@@ -159,7 +160,7 @@ def run(work: Callable[[Shell], Awaitable[object]], out: Output, config: Path | 
 
     async def session() -> None:
         configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
-        async with _open_shell(config, out) as shell:
+        async with open_shell(config, out, creates=creates) as shell:
             await work(shell)
 
     stopped_by = asyncio.run(supervised(session()))
@@ -185,6 +186,13 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
         raise typer.Exit(EXIT_CODES.get(code, 1)) from None
     except KeyboardInterrupt:
         raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def require_storage(settings: ShellSettings) -> None:
+    """Raises StorageUnavailable if SQLite's file is not there: a command that reads must not create it."""
+    path = settings.storage.path
+    if settings.database_url is None and not path.exists():
+        raise StorageUnavailable(f"{path} is not there: no bot has used it yet.")
 
 
 def checked_role(name: str) -> str:
@@ -221,13 +229,15 @@ async def supervised(
 
 
 @asynccontextmanager
-async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
+async def open_shell(config: Path | None, out: Output, *, creates: bool) -> AsyncIterator[Shell]:
     """Opens the shell by `config` (default: clarify.toml in this folder, if it exists).
 
     Raises:
         ConfigurationError: the file cannot be used. StorageError: the database cannot be used.
     """
     settings = load_shell_settings(config, read_environment())
+    if not creates:
+        require_storage(settings)
     async with _ledgers(settings, out.note) as (ledger, store):
         listeners: list[Callable[[Clarification], None]] = []
         between_agents: list[Clarification] = []

@@ -9,15 +9,14 @@ from typing import Any
 
 from bot.cli.output import Output
 from bot.cli.records import exact, table
-from bot.cli.trust import moment_of
+from bot.cli.running import require_storage
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.decisions.search import find
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import load_shell_settings, read_environment
 from bot.views.lists import past_row
-from core.clock import iso
+from core.clock import iso, moment_of
 from core.errors import BadInput
-from core.lists import PastDecision
+from core.summary import PastDecision
 
 _EVERYTHING = 10**9
 
@@ -30,6 +29,7 @@ def decisions(
     by: str | None,
     agent: str | None,
     since: str | None,
+    until: str | None,
     limit: int,
 ) -> None:
     """Print the decisions that match, newest first. `by`, `agent`, `since`: as the words after these names. `limit`: how many
@@ -40,12 +40,14 @@ def decisions(
         StorageUnavailable: the storage cannot be read.
     """
     now = datetime.now(UTC)
-    search = _search(words, {"by": by, "agent": agent}, since, now)
+    search = _search(words, {"by": by, "agent": agent}, since, until, now)
     settings = load_shell_settings(config, read_environment())
+    require_storage(settings)
     most = limit or _EVERYTHING
     found = find(settings.storage.path, settings.database_url, search, now, most=most + 1)
     shown = found[:most]
     span = f" since {exact(now - search.span)}" if search.span else ""
+    span += f" until {exact(search.until)}" if search.until else ""
     nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{span}."
     data = {"decisions": [_as_json(each) for each in shown], "more": len(found) > most}
     out.show(data, table(map(past_row, shown), now, nothing))
@@ -54,7 +56,11 @@ def decisions(
 
 
 def _search(
-    words: Sequence[str], given: Mapping[str, str | None], since: str | None, now: datetime
+    words: Sequence[str],
+    given: Mapping[str, str | None],
+    since: str | None,
+    until: str | None,
+    now: datetime,
 ) -> Search:
     tokens = [
         token
@@ -65,10 +71,12 @@ def _search(
         if value is not None:
             tokens += [Token(name), Token(value, is_quoted=True)]
     search = parsed(tokens)
-    if (moment := moment_of(since, "--since", now)) is not None:
+    if since is not None:
         if search.span is not None:
             raise BadInput("“since” is given twice.")
-        search = search._replace(span=now - moment)
+        search = search._replace(span=now - moment_of(since, now, "--since"))
+    if until is not None:
+        search = search._replace(until=moment_of(until, now, "--until"))
     if not any(search):
         raise BadInput(
             "What are you looking for? For example: clarify search rotate keys --by ann@example.com"

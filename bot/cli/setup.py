@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from bot.cli.output import Output
 from bot.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -154,8 +155,7 @@ def _config(path: Path) -> str:
 
 async def _guided(path: Path, choices: Choices) -> None:
     """Ask for tokens, channels and the person on call, write the file, and check it."""
-    from bot.settings.environment import read_environment, slack_api_url
-    from bot.settings.load import parse_settings
+    from bot.settings.load import parse_settings, read_environment, slack_api_url
 
     environ = dict(read_environment())
     api_url = slack_api_url(environ)
@@ -174,7 +174,7 @@ async def _guided(path: Path, choices: Choices) -> None:
     _write(path, text)
     print(f"Wrote {path}.")
     exported = _kept(path, typed)
-    passed = await checked(settings)
+    passed = await _checked(settings, Output(json=False))
     print("Next:")
     for command in (*exported, f"clarify {'run' if passed else 'check'}{_config(path)}"):
         print(f"  {command}")
@@ -182,20 +182,32 @@ async def _guided(path: Path, choices: Choices) -> None:
         raise typer.Exit(1)
 
 
-async def checked(settings: Settings) -> bool:
-    """Prints each finding as soon as it is known, since the network may be slow; returns whether all is well."""
+def check(out: Output, config: Path | None) -> None:
+    """Validate the configuration.
+
+    Raises:
+        ConfigurationError: the file cannot be used. typer.Exit: a check failed.
+    """
+    from bot.settings.load import load_settings, read_environment
+
+    settings = load_settings(config, read_environment())
+    if not asyncio.run(_checked(settings, out)):
+        raise typer.Exit(1)
+
+
+async def _checked(settings: Settings, out: Output) -> bool:
+    """Prints each result as soon as it is known, since the network may be slow; returns whether all is well."""
     from bot.check import check_all
     from bot.checks import summary
-    from bot.settings.load import prepare_folders
 
-    prepare_folders(settings)
     seen = []
     async for result in check_all(settings):
         seen.append(result)
-        for line in result.lines:
-            print(line)
-    print(summary(seen))
-    return all(each.ok for each in seen)
+        for line in () if out.json else result.lines:
+            out.line(line)
+    passed = all(each.ok for each in seen)
+    out.show({"ok": passed, "checks": [each.json for each in seen]}, summary(seen))
+    return passed
 
 
 async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:
@@ -290,7 +302,7 @@ def _choose(about: str, options: Mapping[str, str], *, first: str | None = None)
         given = str(typer.prompt("Number", default=str(default)))
         if (found := _picked(given, options)) is not None:
             return found
-        print(f'✗ "{given}" is not one of them')
+        print(f'✗ "{given}" is not in the list')
 
 
 def _picked(given: str, options: Mapping[str, str]) -> str | None:
@@ -317,7 +329,7 @@ async def _on_call(slack: _Slack, channel: str) -> list[str]:
             found.append(person)
         else:
             if len(found) > 1 and any(each.startswith("S") for each in found):
-                print("✗ give people, or one user group alone")
+                print("✗ Give people or one user group, not both")
                 continue
             return list(dict.fromkeys(found))
 

@@ -18,23 +18,23 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clarify
-from bot.cli.output import Output
+from bot.cli.output import Output, counted
 from bot.cli.records import exact
+from bot.cli.running import require_storage
 from bot.cli.waiting import seconds_of
 from bot.decisions import chain, log
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words
-from bot.settings.environment import read_environment
-from bot.settings.load import load_shell_settings
+from bot.settings.load import DEFAULT_FILE, load_shell_settings, read_environment
 from bot.settings.model import ShellSettings, is_loopback
 from bot.signing import KeyPlace, KnownKey, Signing, jwk_of, pem_of, stored_keys
-from bot.storage.outside import changed, reading
+from bot.storage.opening import changed, kept_at
 from bot.storage.tx import Tx
 from bot.views import inert
 from bot.views.tables import Cell, Column, Table
 from bot.views.verify import receipt_command
 from core.clarification import ID
-from core.clock import iso, span_of
+from core.clock import iso
 from core.errors import BadInput, NotFound
 from core.files import reason, sync
 
@@ -67,7 +67,9 @@ def list_keys(out: Output, config: Path | None) -> None:
         ]
         for row in rows
     ]
-    out.show({"keys": rows}, Table(_COLUMNS, cells, empty="The first start of the bot makes a key."))
+    out.show(
+        {"keys": rows}, Table(_COLUMNS, cells, empty="No key yet: the bot creates one when it first starts.")
+    )
     if trouble is not None and (known or place.variable is not None or place.file.exists()):
         out.note(f"clarify: {trouble}")
 
@@ -180,10 +182,11 @@ class Filter:
         )
 
 
-def _storage(config: Path | None) -> AbstractContextManager[Tx | None]:
-    """Opens the storage to read, or None if there is none yet."""
+def _storage(config: Path | None) -> AbstractContextManager[Tx]:
+    """Opens the storage to read. Raises StorageUnavailable if there is none yet."""
     settings = load_shell_settings(config, read_environment())
-    return reading(settings.storage.path, settings.database_url)
+    require_storage(settings)
+    return kept_at(settings.storage.path, settings.database_url).read_only()
 
 
 def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
@@ -193,7 +196,7 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
         StorageUnavailable: it cannot be read.
     """
     with _storage(config) as tx:
-        for row in log.rows_of(tx) if tx is not None else ():
+        for row in log.rows_of(tx):
             line = log.line_of(row)
             is_decision = line["receipt"] is not None and line["claims"] is not None
             if wanted.is_all or (is_decision and wanted.takes(line["claims"])):
@@ -203,7 +206,7 @@ def print_log(out: Output, wanted: Filter, config: Path | None) -> None:
                 "clarify: This is a part of the log. `clarify verify` checks each receipt in it, but only the whole log shows"
                 " that none is missing: clarify log | clarify verify --log -"
             )
-        if tx is not None and not log.is_told(tx):
+        if not log.is_told(tx):
             out.note("clarify: some receipts were forgotten; the bot notes that in the log when it runs")
 
 
@@ -216,7 +219,7 @@ def print_receipt(out: Output, name: str, config: Path | None) -> None:
         StorageUnavailable: the log cannot be read.
     """
     with _storage(config) as tx:
-        found = log.find(tx, name) if tx is not None else None
+        found = log.find(tx, name)
     if found is None:
         raise NotFound(f"{name} in the log of decisions")
     if found["receipt"] is None:
@@ -264,7 +267,7 @@ def verify_log(
             "kid": found.kid,
             "checkpoint": is_whole,
         },
-        f"Verified: entries {found.first} to {found.head.seq}, {found.decisions} decisions{gone} · key {found.kid}",
+        f"Verified: entries {found.first} to {found.head.seq}, {counted(found.decisions, 'decision')}{gone} · key {found.kid}",
     )
     if not is_whole:
         out.note(
@@ -279,25 +282,6 @@ def _lines(path: str) -> Iterator[bytes]:
             yield from file
     except OSError as error:
         raise BadInput(f"--log: {path}: {reason(error)}") from None
-
-
-def moment_of(text: str | None, option: str, now: datetime) -> datetime | None:
-    """Returns the moment that a date (`2026-03-01`, midnight UTC), a time or a span before now (`30d`) means.
-
-    Raises:
-        BadInput: it is none of these.
-    """
-    if text is None:
-        return None
-    try:
-        if (span := span_of(text)) is not None:
-            return now - span
-        at = datetime.fromisoformat(text)
-    except (OverflowError, ValueError):
-        raise BadInput(
-            f"{option}: {text[:40]!r}: expected a date such as 2026-03-01, or a time span such as 30d."
-        ) from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _line(claims: Mapping[str, Any], kid: str) -> str:
@@ -353,6 +337,8 @@ def _keys(place: str | None, config: Path | None, out: Output) -> dict[str, Any]
         BadInput: it cannot be read, or is none.
     """
     if place is None:
+        if config is None and not DEFAULT_FILE.exists():
+            raise BadInput("There is no clarify.toml in this folder. Give the bot's keys with --jwks.")
         return {"keys": _configured(config, out)}
     if "://" in place:
         parts = urlsplit(place)

@@ -11,8 +11,8 @@ from bot.cli.running import Shell, WaitedTooLong
 from bot.errors import ConfigurationError
 from bot.settings.model import duration
 from core.clarification import Clarification, agent_key
-from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput
+from core.hub import Dispatcher
 
 
 def seconds_of(text: str | None, option: str = "--timeout") -> float | None:

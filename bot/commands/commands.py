@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from bot.base import Base
 from bot.commands import grammar
 from bot.commands.grammar import (
     Added,
@@ -28,12 +29,15 @@ from bot.commands.grammar import (
     Other,
     Past,
 )
-from bot.commands.lists import Access, Lists, PastDecisions
-from bot.commands.slackhost import SlackHost
+from bot.commands.lists import Access, Lists, PastDecisions, SlackHost
+from bot.decisions.search import DecisionSearch
 from bot.errors import SlackError, StorageUnavailable
+from bot.intake.intake import Sessions
+from bot.oncall.build import OnCallBoard
 from bot.oncall.roster import Roster
 from bot.people.access import AccessRefusal, Person, in_time
 from bot.settings.model import Settings
+from bot.show.build import DeliveryParts
 from bot.show.delivery import Delivery
 from bot.slackapi import Place
 from bot.views import inert, phrases
@@ -100,9 +104,9 @@ class Commands:
             draft, _ = await self._drafted(self.past.show(command, person, page), "of that id")
         return self.renderer.view(search_modal(draft))
 
-    async def take(self, clarification_id: str, person: Person) -> Told:
+    async def claim(self, clarification_id: str, person: Person) -> Told:
         """Claim a clarification for a person who clicked Take in a list."""
-        return await self._answered(self.changes.take(clarification_id, person), clarification_id)
+        return await self._answered(self.changes.claim(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
         match command:
@@ -181,7 +185,7 @@ class ChangeCommands:
             return choice_of(f"{open_now} Nothing was changed. Pick one by its ID", waiting, f"#{issue}")
         return said(f"No question is open for issue {issue}. “/clarify #{issue}” lists its earlier ones.")
 
-    async def take(self, clarification_id: str, person: Person) -> Draft:
+    async def claim(self, clarification_id: str, person: Person) -> Draft:
         """Claim it for the person."""
         record = await self.hub.ledger.find(clarification_id)
         if (refusal := await self.access.refusal(person, record)) is not None:
@@ -447,3 +451,64 @@ def _span(override: Override) -> str:
 
 def _clean(text: str, limit: int) -> str:
     return inert.escaped_line(text, limit)
+
+
+def build_commands(
+    base: Base,
+    board: OnCallBoard,
+    shown: DeliveryParts,
+    sessions: Sessions,
+    *,
+    hear: Callable[[str, float | None], Awaitable[None]],
+    to_plain: Callable[[str], str],
+    refresh: Callable[[str], None],
+    added: Added,
+) -> Commands:
+    """Builds `/clarify`. `hear`, `to_plain`, `refresh`, `added`: see `ChangeCommands` and `Commands`."""
+    settings, ledger, clock = base.settings, base.ledger, base.clock
+    access = Access(board.access, board.roster, board.incidents.paged, settings)
+    lists = Lists(
+        index=base.index,
+        ledger=ledger,
+        access=access,
+        permalinks=board.permalinks,
+        sessions=sessions.facts,
+        clock=clock,
+        locale_of=base.people.known_locale,
+    )
+    return Commands(
+        lists=lists,
+        changes=ChangeCommands(
+            hub=Hub(router=base.router, ledger=ledger, scopes=base.scopes, clock=clock),
+            lists=lists,
+            access=access,
+            hear=hear,
+            to_plain=to_plain,
+        ),
+        turns=OnCallTurns(
+            roster=board.roster,
+            access=access,
+            delivery=shown.delivery,
+            settings=settings,
+            clock=clock,
+        ),
+        past=PastDecisions(
+            search=DecisionSearch(
+                storage=settings.storage.path, url=settings.database_url, people=base.people, clock=clock
+            ),
+            permalinks=board.permalinks,
+            to_plain=to_plain,
+        ),
+        added=added,
+        host=SlackHost(
+            ledger=ledger,
+            clock=clock,
+            access=access,
+            people=base.people,
+            messages=board.messages,
+            delivery=shown.delivery,
+            renderer=base.renderer,
+        ),
+        renderer=base.renderer,
+        refresh=refresh,
+    )

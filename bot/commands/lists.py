@@ -1,4 +1,5 @@
-"""Lists the open clarifications, agents (`agents`) and sessions (`ready`) that a person may see.
+"""What a person may see and change through commands (`Access`): the open clarifications, agents (`agents`), sessions (`ready`) and
+past decisions that they list; and what integrations may do in Slack (`SlackHost`).
 
 People see the questions that they may answer, those of their channels, and those that they claimed, were handed, or are
 paged for.
@@ -10,15 +11,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bot.commands.grammar import Board, List, Past
 from bot.decisions.search import DecisionSearch
-from bot.errors import SlackError, StorageUnavailable
+from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
+from bot.intake.telling import content
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, AccessRefusal, Person, in_time
+from bot.people.directory import People
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
-from bot.show.messages import Permalinks
+from bot.show.delivery import Delivery
+from bot.show.messages import Fresh, Messages, Permalinks
 from bot.slackapi import Place
 from bot.views.blockkit import Draft
 from bot.views.lists import (
@@ -36,14 +41,13 @@ from bot.views.lists import (
     unread,
 )
 from bot.views.numerals import in_words
-from core.agents import SessionFact, ready_queue, tree
+from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import NotFound
-from core.index import Index
+from core.index import Index, SessionFact, ready_queue, tree
 from core.ledger import Contents, Ledger
-from core.lists import PastDecision, is_held_by, is_late, order, page_of
-from core.summary import Seen, Summary
+from core.summary import PastDecision, Seen, Summary, is_held_by, is_late, order, page_of
 
 _BREATH = 1000  # records handled before other tasks get a turn
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
@@ -321,3 +325,93 @@ class PastDecisions:
         if decision.channel is None or decision.ts is None:
             return None
         return await self.permalinks.permalink(decision.channel, decision.ts)
+
+
+class Sight:
+    """The questions that someone may see. `others`: whether that includes questions of other channels."""
+
+    def __init__(self, sees: Callable[[Audience], Awaitable[bool]], *, others: bool = True) -> None:
+        self.others = others
+        self._sees = sees
+        self._known: dict[Audience, bool] = {}  # thousands of questions share a few audiences
+
+    async def may_see(self, record: Seen) -> bool:
+        """Raises SlackError if Slack cannot tell."""
+        audience = audience_of(record)
+        if audience not in self._known:
+            self._known[audience] = await self._sees(audience)
+        return self._known[audience]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlackHost:
+    """The running bot in Slack, for integrations: its clarifications and people. Posts once for each key."""
+
+    ledger: Ledger
+    clock: Clock
+    access: Access
+    people: People
+    messages: Messages
+    delivery: Delivery
+    renderer: Renderer
+
+    def route(self, record: Seen) -> str:
+        """Returns the name of the route by which a question is asked."""
+        return self.access.audiences.route(record).name
+
+    def sight_of(self, person: Person) -> Sight:
+        """Returns which questions a person may see."""
+
+        async def sees(audience: Audience) -> bool:
+            return audience in (await self.access.rights(person, [audience])).sees
+
+        return Sight(sees)
+
+    async def sight_in(self, channel: str) -> Sight:
+        """Returns which questions everyone in a channel may see.
+
+        Raises:
+            SlackError: Slack cannot tell.
+        """
+        audiences = self.access.audiences
+        channels = await self.access.control.seen_from(channel, audiences.channels)
+
+        async def sees(audience: Audience) -> bool:
+            return audiences.route_of(audience).channel in channels
+
+        return Sight(sees, others=len(channels) > 1)
+
+    async def zone_of(self, person: Person) -> ZoneInfo:
+        """Returns a person's time zone, or UTC if Slack names none that is known here."""
+        try:
+            return ZoneInfo((await in_time(person.deadline, self.people.profile(person.user))).zone or "UTC")
+        except (SlackError, ValueError, ZoneInfoNotFoundError):
+            return ZoneInfo("UTC")
+
+    def locale_of(self, user: str) -> str:
+        """Returns a user's locale, empty if it is not known."""
+        return self.people.known_locale(user)
+
+    async def name_of(self, user: str) -> str:
+        """Returns a user's name, or their id if Slack has no name.
+
+        Raises:
+            SlackError: Slack cannot tell.
+        """
+        try:
+            return (await self.people.profile(user)).name or user
+        except SlackRefusedError:
+            return user
+
+    async def is_posted(self, key: str) -> bool:
+        """Whether `post` had that key before, within the last week at least."""
+        return await self.messages.get(key) is not None
+
+    async def post(self, key: str, channel: str, draft: Draft) -> None:
+        """Posts in a channel; if the channel is gone, posts nowhere. Durable on return. `key` begins with the integration's name.
+
+        Raises:
+            StorageUnavailable: it could not be stored.
+        """
+        body = content(self.renderer, draft)
+        await self.delivery.notify(Fresh(key=key, kind="post", target=channel, body=body, wanted="post"))

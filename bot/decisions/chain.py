@@ -130,7 +130,7 @@ def verify(
     reading = _LogPass(keys, frozenset(accepted), _checkpoint(checkpoint, keys))
     for number, line in enumerate(lines, 1):
         try:
-            reading.take(_read(line, number), number)
+            reading.check(_read(line, number), number)
         except RecursionError:
             raise BrokenLog(f"Line {number} is nested too deeply.") from None
     return reading.end()
@@ -182,7 +182,7 @@ class _LogPass:
     cut: Head = field(default_factory=Head)  # the last entry that was cut off
     met: bool = False  # the checkpoint
 
-    def take(self, line: Line, number: int) -> None:
+    def check(self, line: Line, number: int) -> None:
         entry, found = line["entry"], self.found
         try:
             claims, kid = opened(entry, self.keys)

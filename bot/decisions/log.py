@@ -1,4 +1,5 @@
-"""The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again.
+"""The log: one signed entry for each receipt, in a chain, and the texts by which a decision is found again; and whether a decision
+is genuine: its receipt, what its record says, and its entry in the log.
 
 `DecisionLog` is a consumer of the feed (`bot.feed`): it appends the entries in the transaction that moves its cursor, after the
 fact; nothing waits for them. So a kill loses none and repeats none.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,12 +26,15 @@ from bot.storage import changes
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
+from bot.views.verify import Proof
 from core.bus import ABANDONED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
-from core.lists import DecidedBy
-from core.receipts import jti_of, number_of
+from core.ledger import Ledger
+from core.receipts import Checked, Problem, at_round, jti_of, number_of
 from core.records import Subject, signed_rounds
+from core.summary import DecidedBy
+from core.transitions import amended
 
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
@@ -40,6 +44,7 @@ _RETRY = 5.0  # seconds between attempts to read the signing key
 _PAGE = 1000  # entries read at once
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
 _LONGEST = 16_384  # characters of a text that search looks through
+ENTRY = "select seq, entry, receipt, (select max(seq) from decisions) as last from decisions where jti = :jti"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,7 +86,7 @@ class DecisionLog:
             await self.clock.sleep(_RETRY)
         self._grew.set()  # it may have
 
-    async def forget(self) -> None:
+    async def delete_old(self) -> None:
         """Deletes what was decided longer than `keep` ago, except digests. A failure is logged; call it again tomorrow."""
         if self.keep is None or self.signing.kid is None:
             return
@@ -437,3 +442,55 @@ def _announced_by(entry: str, keys: Mapping[str, Any]) -> str | None:
     except ValueError:
         return None
     return str(claims["kid"]) if claims["kind"] == "key" else None
+
+
+async def prove(
+    signing: Signing | None, ledger: Ledger, store: Store, record: Clarification, number: int
+) -> Proof:
+    """Returns what checking the receipt of round `number` found: its signature, the record beside it, its entry in the log.
+
+    `signing`: None: there are no keys.
+    """
+    # A follow-up after the last round keeps its number: the current round is meant by that of the record, too.
+    ended = record if number >= record.round else at_round(record, number)
+    if ended is None:
+        return Proof(Checked("missing"), None, is_place_known=True)
+    receipt = ended.current.receipt
+    if signing is None:
+        checked = Checked("missing" if receipt is None else "key")
+    else:
+        checked = await asyncio.to_thread(signing.check, ended)
+    try:
+        row, is_place_known = await store.read_one(ENTRY, jti=jti_of(ended)), True
+    except StorageUnavailable:
+        row, is_place_known = None, False
+    if row is not None and signing is not None and checked.problem in {None, "missing"}:
+        sha256 = _named_by(row, jti_of(ended), await signing.published(store))
+        if sha256 is None:
+            checked = replace(checked, problem="entry")
+        elif sha256 != digest_of(receipt or ""):
+            checked = _of_the_log(signing, ended, row["receipt"])
+    if checked.problem is None and ended is record and await ledger.is_tampered(record):
+        checked = replace(checked, problem="record")
+    return Proof(checked, (row["seq"], row["last"]) if row is not None else None, is_place_known)
+
+
+def _of_the_log(signing: Signing, ended: Clarification, logged: str | None) -> Checked:
+    """Returns what is wrong with a record that lacks the receipt in the log, and what that receipt says."""
+    if ended.current.receipt is None and logged is None:
+        return Checked("missing")  # it was forgotten
+    problem: Problem = "removed" if ended.current.receipt is None else "log"
+    if logged is None:
+        return Checked(problem)
+    there = amended(ended, receipt=logged)
+    return replace(signing.check(there), problem=problem)
+
+
+def _named_by(row: Row, jti: str, keys: Mapping[str, Any]) -> str | None:
+    """Returns the digest of the receipt that an entry of the log is about; None: it is not the entry of round `jti`."""
+    try:
+        claims, _ = opened(row["entry"], keys)
+    except ValueError:
+        return None
+    is_its = (claims["seq"], claims.get("jti")) == (row["seq"], jti)
+    return claims["sha256"] if is_its else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from bot.views.codec import LONGEST_SEARCH
@@ -30,6 +30,7 @@ class Search(NamedTuple):
     by: tuple[str, ...] = ()
     agent: str = ""
     span: timedelta | None = None
+    until: datetime | None = None
 
 
 class Token(NamedTuple):

@@ -21,11 +21,10 @@ from bot.decisions.query import Search
 from bot.errors import SlackRefusedError, StorageUnavailable
 from bot.people.access import Person, in_time
 from bot.people.directory import UNKNOWN_USER, People
-from bot.storage import outside
+from bot.storage import opening
 from bot.storage.tx import LONGEST_LIST, Row, Tx, batches
-from core.clock import Clock
-from core.fairness import FairLimit
-from core.lists import DecidedBy, ListPage, PastDecision
+from core.clock import Clock, FairLimit
+from core.summary import DecidedBy, ListPage, PastDecision
 
 PAGE = 8
 _DECISIONS = "select seq, at from decision_texts"
@@ -86,7 +85,7 @@ def find(
     Raises:
         StorageUnavailable: it cannot be read, or no bot of this release has used it.
     """
-    with outside.reading(storage, url) as tx:
+    with opening.reading(storage, url) as tx:
         if tx is None:
             return []
         return _found(tx, search=search, now=now, sees=sees, most=most, skip=skip)
@@ -99,6 +98,9 @@ def _found(
     if search.span is not None:
         conditions.append("at >= :since")
         values["since"] = (now - search.span).timestamp()
+    if search.until is not None:
+        conditions.append("at < :until")
+        values["until"] = search.until.timestamp()
     rows: list[Row] = []
     for where, more in _visible(tx, sees):
         fits = " and ".join([*conditions, where])

@@ -20,9 +20,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.ask.inbox import counter, set_counter
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
+from bot.settings.load import Place as Key
+from bot.settings.load import dotted
 from bot.settings.model import Settings, parse_target
-from bot.settings.problems import Place as Key
-from bot.settings.problems import dotted
 from bot.show.delivery import Delivery, word
 from bot.show.messenger import Messenger
 from bot.slackapi import PLACE, Place, ask

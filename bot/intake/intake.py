@@ -24,7 +24,6 @@ from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
-from core.agents import SessionFact, going_on
 from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, agent_key
 from core.clock import Clock
 from core.errors import (
@@ -35,7 +34,7 @@ from core.errors import (
     ScopeViolation,
 )
 from core.hub import HIGHEST_ISSUE, check_role, check_text, limited
-from core.index import Index, Session, session_of
+from core.index import Index, Session, SessionFact, going_on, session_of
 from core.matching import SessionNews, concerns
 from core.records import closed_at
 from core.router import BODY_LIMIT, Router

@@ -1,23 +1,32 @@
-"""What people can do with a page: Take, Hand to…, Snooze, Not mine, Show. Knows nothing of Slack's formats.
+"""What people can do with a page (Take, Hand to…, Snooze, Not mine, Show), and whether there are people who still can. Knows
+nothing of Slack's formats.
 
 Changes are durable when a call returns. The holder of an escalated question is written into its record first; the
 incident log follows.
+
+`Leavers` releases what people claimed, or were handed, and can no longer act on: they were deactivated, or may no longer
+answer. It looks on start, and whenever what is known of people may be outdated. Paging goes on with the next step.
+
+`Quorum` checks that enough people may approve an action that needs several approvals, or one of someone other than the
+person its agent works for; otherwise on-call is paged at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import structlog
 
-from bot.errors import SlackError, StorageUnavailable
-from bot.oncall.incidents import Incident, Incidents
+from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
+from bot.oncall.incidents import Incident, Incidents, OpenIncident
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
-from bot.people.access import AccessControl, AccessRefusal, Person, in_time
+from bot.people.access import AccessControl, AccessRefusal, Person, count_answerers, in_time
+from bot.people.directory import UNKNOWN_USER, People
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
 from bot.show.delivery import Delivery
@@ -29,13 +38,13 @@ from bot.views.forms import full_view, hand_modal, message_modal
 from bot.views.phrases import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder
-from core.clock import Clock
-from core.errors import ClarifyError, LockTimeout
-from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_until
+from core.clock import Clock, event_or_time
+from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
+from core.escalation import Handed, Happening, Left, NotMine, Snoozed, Taken, quiet_until
 from core.index import Index
 from core.ledger import Ledger
 from core.router import Router
-from core.summary import Seen
+from core.summary import Seen, Summary, summary_of
 from core.transitions import NotOpen
 
 _log = structlog.get_logger("clarify.paging")
@@ -48,6 +57,7 @@ IN_HAND = "Someone else has claimed this, so there is nothing to snooze."
 NO_TIME = "This expires too soon to be snoozed."
 _WHY = "you are neither on call here nor an answerer"
 Change = Callable[[str, Holder], Awaitable[Clarification]]
+_RETRY = 10.0  # seconds, after Slack, the ledger or the storage failed
 
 
 @dataclass(eq=False)
@@ -265,7 +275,7 @@ class PageActions:
         take = self.router.take_over if len(held) == 1 else self.router.take
         taken, failed = await self._in_records(held, take, holder)
         await self.incidents.follow([(each.id, Taken(now, person.user)) for each in taken])
-        mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
+        mine = await self.incidents.claim([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
         if rest and not (taken_here or taken or failed):
             return Tell(await self._closed_words(rest, person.user))
@@ -378,3 +388,150 @@ def taken_words(history: Sequence[Happening], user: str) -> str:
         return ""
     who = "You" if last.user == user else inert.mention(last.user)
     return f"{who} claimed this already ({inert.date(last.at)})."
+
+
+@dataclass(kw_only=True, eq=False)
+class Leavers:
+    """Finds the holders of open questions and incidents who are gone."""
+
+    index: Index
+    incidents: Incidents
+    policies: Policies
+    admission: Admission
+    announcer: Announcer
+    router: Router
+    people: People
+    clock: Clock
+
+    async def run(self) -> None:
+        """Release claims until cancelled."""
+        while True:
+            self.people.outdated.clear()
+            if await self.look():
+                await self.people.outdated.wait()
+            else:
+                await event_or_time(self.clock, self.people.outdated, _RETRY)
+
+    async def look(self) -> bool:
+        """Release what someone holds who is gone; returns False if some could not be looked at or released now."""
+        is_done = True
+        for record in [each for each in self.index if each.is_open and holder_of(each) is not None]:
+            is_done &= await self._settled(record.id, partial(self._look_at, record))
+        for each in self.incidents:
+            is_done &= await self._settled(each.incident.key, partial(self._look_at_incident, each))
+        return is_done
+
+    async def _settled(self, what: str, look: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await look()
+        except (SlackError, LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+            _log.warning("cannot tell yet whether a holder is gone", about=what, reason=str(error))
+            return False
+        except ClarifyError as error:  # it was closed meanwhile
+            _log.info("not released", about=what, reason=str(error))
+        return True
+
+    async def _look_at(self, record: Seen) -> None:
+        holder, incident = holder_of(record), self._incident(record)
+        if holder is None:
+            return
+        if not await self._is_gone(Person(holder.team or "", holder.user), record, incident):
+            return
+        if await self.router.left(record.id, holder.user):
+            _log.warning("released, since its holder is gone", id=record.id, user=holder.user)
+            await self.announcer.tell_of_leaver(record, holder, calls=incident is None)
+
+    async def _look_at_incident(self, each: OpenIncident) -> None:
+        holder, incident = self.policies.wants(each.incident).holder, each.incident
+        known = None if incident.clarification is None else self.index.get(incident.clarification)
+        if holder is not None and await self._is_gone(Person("", holder), known, incident):
+            await self.incidents.happened([(incident.id, Left(self.clock.now(), holder))])
+
+    async def _is_gone(self, person: Person, record: Seen | None, incident: Incident | None) -> bool:
+        """Returns whether someone can no longer act on a question or an incident.
+
+        Raises:
+            SlackError: Slack does not tell now.
+        """
+        try:
+            if (await self.people.profile(person.user)).is_deleted:
+                return True
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                raise
+            # Slack need not describe people of other workspaces to us.
+            if person.team in {"", (await self.people.installation()).team}:
+                return True
+        if incident is not None:
+            may, _ = await self.admission.filter([incident], person)
+            return not may
+        if record is None:
+            return False
+        card = await self.announcer.messages.get(f"card:{record.id}:{record.round}")
+        where = "" if card is None else card.channel or ""
+        return not await self.admission.access.may_still(person, record, where)
+
+    def _incident(self, record: Seen) -> Incident | None:
+        about = (each.incident for each in self.incidents.about(record.id))
+        return next((each for each in about if each.kind == "escalated"), None)
+
+
+def holder_of(record: Seen) -> Holder | None:
+    """Returns who claimed a question, or was handed it."""
+    return record.attention.taken_by or record.attention.handed_to
+
+
+@dataclass(kw_only=True, eq=False)
+class Quorum:
+    """Counts the people who may answer: for each new action, after each approval, and on start."""
+
+    settings: Settings
+    people: People
+    router: Router
+    index: Index
+    ledger: Ledger
+    clock: Clock
+    _queue: asyncio.Queue[Summary] = field(default_factory=asyncio.Queue, init=False)
+    _known: dict[str, Summary] = field(default_factory=dict, init=False)
+
+    def record_changed(self, seen: Seen) -> None:
+        """Queue a clarification for `run`, if its approvals changed. Call after each change, and on start."""
+        if not seen.is_open or not seen.is_guarded:
+            self._known.pop(seen.id, None)
+            return
+        known, now = self._known.get(seen.id), summary_of(seen)
+        if known is None or _progress(known) != _progress(now):
+            self._known[now.id] = now
+            self._queue.put_nowait(now)
+
+    async def run(self) -> None:
+        """Check the queued clarifications, one at a time, until cancelled."""
+        while True:
+            queued = await self._queue.get()
+            if self._known.get(queued.id) is queued and not await self._check(queued.id):
+                self._queue.put_nowait(queued)
+                await self.clock.sleep(_RETRY)
+
+    async def _check(self, clarification: str) -> bool:
+        """Count and record the possible approvers; False: try again later."""
+        try:
+            record = await self.index.find(clarification, self.ledger)
+            may = 0 if record.asked.lacks_requester else await self._count(record)
+            await self.router.too_few(record.id, may)
+        except (SlackError, LockTimeout, LedgerUnwritable) as error:
+            _log.warning("cannot count possible approvers yet", id=clarification, reason=str(error))
+            return False
+        except ClarifyError as error:
+            _log.error("cannot count possible approvers", id=clarification, reason=str(error))
+        return True
+
+    async def _count(self, record: Clarification) -> int:
+        home, asked = await self.people.installation(), record.asked
+        route = self.settings.route_for(*audience_of(record))
+        besides = asked.barred.by if asked.barred is not None else None
+        return await count_answerers(route, self.settings, self.people, home, asked.needed, besides=besides)
+
+
+def _progress(summary: Summary) -> tuple[int, int, int]:
+    """The round, and its numbers of approvals that count and that no longer do."""
+    return summary.round, summary.approvals, summary.lapsed

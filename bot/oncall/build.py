@@ -10,17 +10,14 @@ import structlog
 
 from bot import integrations
 from bot.base import Base
-from bot.oncall.actions import Admission, Announcer, PageActions
-from bot.oncall.deciders import Leavers, Quorum
-from bot.oncall.escalations import Escalations
-from bot.oncall.feeds import Copies, Feeds, Sources
+from bot.oncall.actions import Admission, Announcer, Leavers, PageActions, Quorum
+from bot.oncall.feeds import BrokenSource, Copies, Feeds, OnCallSource, Sources
 from bot.oncall.incidents import Incidents
 from bot.oncall.outside import BrokenPager, Outside, OutsidePager
-from bot.oncall.pager import Pager
+from bot.oncall.pager import Escalations, Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
-from bot.oncall.source import BrokenSource, OnCallSource
 from bot.oncall.turns import Turns
 from bot.people.access import AccessControl
 from bot.settings.model import Settings, Source
@@ -168,7 +165,7 @@ def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callabl
             escalations=escalations,
             delivery=delivery,
             send_outside=outside.send,
-            words=board.page_view.words,
+            words=board.page_view.outside_text,
             clock=clock,
             on_sent=on_change,
         ),

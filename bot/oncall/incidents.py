@@ -234,7 +234,7 @@ class Incidents:
 
         self.logged(await self.store.write(work))
 
-    async def take(self, incidents: Sequence[int], user: str) -> set[int]:
+    async def claim(self, incidents: Sequence[int], user: str) -> set[int]:
         """Close incidents that `user` claimed, and return those that were still open: the first click wins."""
         now = self.clock.now()
 

@@ -113,7 +113,7 @@ class PageView:
         card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")
         return card is None or card.thread_ts is not None
 
-    async def words(self, page: Page) -> PagerText | None:
+    async def outside_text(self, page: Page) -> PagerText | None:
         """A page's text for outside pagers; None if it is not needed any more.
 
         Raises:

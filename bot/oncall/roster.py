@@ -18,10 +18,9 @@ import structlog
 
 from bot import integrations
 from bot.errors import SlackError, SlackRefusedError
-from bot.oncall.feeds import Copies, why_nobody
+from bot.oncall.feeds import Copies, Timetable, why_nobody
 from bot.oncall.incidents import Incident, moment
 from bot.oncall.pages import Destination
-from bot.oncall.source import Timetable
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import (
@@ -36,6 +35,7 @@ from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.escalation import (
     EscalationStep,
+    Hours,
     Override,
     Policy,
     Wanted,
@@ -45,7 +45,6 @@ from core.escalation import (
     turn_until,
     wanted,
 )
-from core.hours import Hours
 from core.summary import Seen
 
 _log = structlog.get_logger("clarify.oncall")

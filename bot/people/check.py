@@ -15,12 +15,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.checks import CheckResult, clock, right, warning, wrong
 from bot.errors import SlackError, SlackRefusedError
-from bot.people.access import MEMBERS
-from bot.people.answerers import check_answerers, count_answerers
+from bot.people.access import MEMBERS, check_answerers, count_answerers
 from bot.people.directory import Installation, People, Profile
-from bot.settings.environment import SLACK_API_URL
+from bot.settings.load import SLACK_API_URL, Place, dotted, located
 from bot.settings.model import ProducerSettings, RouteSettings, Settings, parse_target
-from bot.settings.problems import Place, dotted, located
 from bot.slackapi import SlackBusyError, ask
 from bot.views.blockkit import classic
 from bot.views.samples import samples
@@ -408,7 +406,9 @@ def _person(subject: str, profile: Profile) -> CheckResult:
 def _refused(subject: str, error: SlackError, name: str = "") -> CheckResult:
     code = "ratelimited" if isinstance(error, SlackBusyError) else getattr(error, "code", None)
     if code is None:
-        text = f"Slack cannot be reached: {str(error).partition(': ')[2]}"
+        cause: Any = error.__cause__  # aiohttp's error of a connection names the address
+        at = f" at {cause.host}:{cause.port}" if hasattr(cause, "host") else ""
+        text = f"Slack{at} cannot be reached: {str(error).partition(': ')[2]}"
         return wrong(subject, text, "check the network, SLACK_API_URL, and https://slack-status.com")
     needs = _body(getattr(error.__cause__, "response", None)).get("needed")
     text = f"{name and f'{name}: '}Slack says {code}{f' (needs {needs})' if needs else ''}"

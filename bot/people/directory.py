@@ -230,7 +230,7 @@ class People:
             return "deactivated" if kept.value.is_deleted else None
         return None if kept.value else "no members"
 
-    def forget(self, fact: Fact, name: str) -> None:
+    def drop(self, fact: Fact, name: str) -> None:
         """Drops a cached fact. A user group itself, which may be disabled now, is asked for again at once."""
         key = ("group" if fact == "group itself" else fact, name)
         self.outdated.set()
@@ -249,7 +249,7 @@ class People:
         self.outdated.set()
         for kind, name in tuple(self._refused):
             if kind == "group":
-                self.forget("group itself", name)
+                self.drop("group itself", name)
 
     async def _look_up(
         self,

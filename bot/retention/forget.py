@@ -1,34 +1,45 @@
-"""Forgets a session or a clarification: in the records, the rest of the storage, and Slack.
+"""Deletes what is not to be kept: a session or a clarification that someone wants forgotten, and once a day what is over.
 
-Works beside a running bot, in transactions short enough for it to write in between: some clarifications each, with all that
-hangs on them; then the messages that only mention them, or belong to the session alone; at last the session. If it is killed,
-the same call does the rest. Open questions are skipped: close them first. Blocking.
+`forget` does the first in the records, the rest of the storage, Slack, and the files that an integration keeps beside the
+database. It works beside a running bot, in transactions short enough for it to write in between: some clarifications each,
+with all that hangs on them; then the messages that only mention them, or belong to the session alone; at last the session. If
+it is killed, the same call does the rest. Open questions are skipped: close them first. Blocking.
+
+`Upkeep` does the second while the bot runs: clarifications that are over, with what hangs on them, and other rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
 from bot import integrations, mailing
 from bot.ask import inbox, push, questions
+from bot.ask.questions import KEYS_KEPT
 from bot.decisions import log
-from bot.oncall import incidents, pages
+from bot.errors import StorageUnavailable
+from bot.oncall import incidents, pages, roster
 from bot.oncall.pages import Outside
 from bot.show import erasing, memory, messages, replies
-from bot.storage import ledger, outside
-from bot.storage.outside import Kept
+from bot.storage import ledger, opening
+from bot.storage.opening import Kept
+from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
 from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification
+from core.clock import Clock
 from core.errors import BadInput, NotFound
+from core.index import session_of
 from core.records import Raw, Subject, forgotten, is_unsettled, parse
+from core.summary import Summary
 
 _log = structlog.get_logger("clarify.integrations")
 _T = TypeVar("_T")
@@ -36,6 +47,34 @@ Pair = tuple[str, str]
 # In one transaction, for which a bot on SQLite waits: about 15 ms.
 _CLARIFICATIONS = 20
 _ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What came of erasing. `left`: files that may still hold something, and may not later; `stays`: files that will not be
+    touched; `deleted`: how many were deleted whole.
+    """
+
+    left: Sequence[str] = ()
+    stays: Sequence[str] = ()
+    deleted: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFiles:
+    """What a command does with the files of an integration.
+
+    Args:
+        first: returns one of them, or None if there are none.
+        move_aside: moves all into a new folder of a name beside them; returns that, or None if there were none.
+        forgotten: returns, for `erase`, what they may hold of the clarifications with some ids that are forgotten by now.
+        erase: removes that from them as far as possible now. `writes`: no bot runs that does it.
+    """
+
+    first: Callable[[], Path | None]
+    move_aside: Callable[[str], Path | None]
+    forgotten: Callable[[Tx, Sequence[str]], Any]
+    erase: Callable[..., Erased]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +196,7 @@ def in_step(kept: Kept, work: Callable[[Tx], _T]) -> _T:
         StorageMoved: the database moved to another one.
     """
     began = time.monotonic()
-    result = kept.change(partial(outside.here, kept.name, work))
+    result = kept.change(partial(opening.here, kept.name, work))
     time.sleep(time.monotonic() - began)
     return result
 
@@ -337,3 +376,151 @@ def _elsewhere(tx: Tx, subject: Subject) -> Mapping[str, Sequence[str]]:
             _log.exception("an integration does not say what others keep", integration=each.name)
             found[each.name] = ("places that the log tells of",)
     return {name: places for name, places in found.items() if places}
+
+
+_upkeep_log = structlog.get_logger("clarify.retention")
+_DAY = timedelta(days=1)
+_BATCH = 200  # rows per transaction
+_OVER_AT_ONCE = 50  # with what hangs on them
+# What is over. A question stays while its key counts, and what Slack may be about to show.
+_OVER = """
+  select id, closed, issue, number from clarifications
+  where closed < :horizon and (closed, issue, number) > (:closed, :issue, :number)
+    and not exists (select 1 from questions where clarification = clarifications.id and expires_at >= :keys_since)
+    and not exists (select 1 from messages where clarification = clarifications.id and intent_at is not null)
+  order by closed, issue, number limit :most"""
+# In this order, because rows protect the rows that they belong to.
+_SWEEPS = (
+    inbox.SWEEP_EVENTS,
+    messages.SWEEP_SHOWN,
+    messages.SWEEP_NEVER_SHOWN,
+    push.SWEEP,
+    *memory.SWEEPS,
+    incidents.SWEEP,
+    messages.SWEEP_PAGES,
+    pages.SWEEP,
+    roster.SWEEP,
+    inbox.SWEEP_SESSIONS,
+    erasing.SWEEP,
+)
+
+
+@dataclass(kw_only=True, eq=False)
+class Upkeep:
+    """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
+    keeps finished things; None means forever. `sweeps`: rows of other packages to delete. `forget_decisions`
+    deletes what the log need not keep any more.
+    """
+
+    store: Store
+    index: Iterable[Summary]
+    clock: Clock
+    keep: timedelta | None
+    sweeps: Sequence[Sweep] = ()
+    forget_decisions: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self) -> None:
+        """Cleans up now and then daily, until cancelled."""
+        while True:
+            await self.tidy()
+            await self.clock.sleep(_DAY.total_seconds())
+
+    async def tidy(self) -> None:
+        """Cleans up once. Failures are logged and retried the next day."""
+        if self.keep is not None:
+            await self._sweep(self.keep)
+        if self.forget_decisions is not None:
+            await self.forget_decisions()
+
+    async def _sweep(self, keep: timedelta) -> None:
+        now = self.clock.now()
+        needed = Subject(
+            frozenset(each.id for each in self.index), frozenset(session_of(each) for each in self.index)
+        )
+        horizon = (now - keep).timestamp()
+        try:
+            gone = await sweep_all(self.store, needed, horizon, now.timestamp(), self.sweeps)
+        except StorageUnavailable as error:
+            _upkeep_log.warning("cannot delete old rows", reason=str(error))
+            return
+        if gone:
+            _upkeep_log.info("deleted old rows", **gone)
+
+
+async def sweep_all(
+    store: Store, needed: Subject, horizon: float, now: float, more: Sequence[Sweep] = ()
+) -> Counter[str]:
+    """Deletes rows finished before `horizon` (seconds since 1970) that are not `needed`. Returns the number of rows
+    by table.
+
+    Raises:
+        StorageUnavailable: some rows may already be deleted.
+    """
+    is_needed = partial(_is_about, needed)
+    gone: Counter[str] = Counter(clarifications=await _delete_over(store, horizon, now))
+    for rule in (*_SWEEPS, *more):
+        gone[rule.table] += await _delete(store, rule, is_needed, horizon=horizon, now=now)
+    await store.give_back()
+    return +gone
+
+
+async def _delete_over(store: Store, horizon: float, now: float) -> int:
+    """Deletes clarifications that were over before `horizon`. Returns their number."""
+    gone, last = 0, {"closed": 0.0, "issue": 0, "number": 0}
+    keys_since = now - KEYS_KEPT.total_seconds()
+    while rows := await store.read(_OVER, horizon=horizon, keys_since=keys_since, most=_OVER_AT_ONCE, **last):
+        last = {name: rows[-1][name] for name in last}
+        ids = [row["id"] for row in rows]
+        gone += await store.write(partial(ledger.delete, clarifications=ids, over_before=horizon))
+    return gone
+
+
+async def _delete(
+    store: Store, rule: Sweep, is_needed: Callable[[Row], bool], *, horizon: float, now: float
+) -> int:
+    """Deletes the rows of one table, in small transactions that let other writers in. Returns their number."""
+    gone, after = 0, rule.first
+    while rows := await store.read(rule.find, after=after, horizon=horizon, most=_BATCH):
+        after = rows[-1]["name"]
+        names = [row["name"] for row in rows if not is_needed(row)]
+        if names:
+            gone += await store.write(_deleting(rule, names, horizon, now))
+    return gone
+
+
+def _deleting(rule: Sweep, names: Sequence[object], horizon: float, now: float) -> Callable[[Tx], int]:
+    def work(tx: Tx) -> int:
+        going = _ripe(tx, rule.table, names, horizon, now) if rule.timeless else names
+        if rule.locked is not None:
+            going = [name for name in going if tx.lock(f"{rule.locked}{name}")]
+        count = 0
+        for statement in rule.delete if going else ():
+            count = tx.run(statement, names=going)
+        return count
+
+    return work
+
+
+def _ripe(tx: Tx, table: str, names: Sequence[object], horizon: float, now: float) -> Sequence[object]:
+    """Returns the names noted as finished before `horizon`. Notes the others now."""
+    tx.many(
+        "insert into over (kind, name, since) values (:kind, :name, :now) on conflict (kind, name) do nothing",
+        [{"kind": table, "name": name, "now": now} for name in names],
+    )
+    rows = tx.rows(
+        "delete from over where kind = :kind and since < :horizon and name in :names returning name",
+        kind=table,
+        horizon=horizon,
+        names=names,
+    )
+    return [row["name"] for row in rows]
+
+
+def _is_about(needed: Subject, row: Row) -> bool:
+    """Returns whether a row that a `Sweep` found belongs to something needed."""
+    found = dict(row)
+    return (
+        found.get("clarification") in needed.clarifications
+        or (found.get("producer"), found.get("session_id")) in needed.sessions
+        or needed.is_in(found.get("said"))
+    )

@@ -15,7 +15,7 @@ from bot.oncall import incidents, roster
 from bot.retention.forget import in_step
 from bot.show import memory
 from bot.storage import ledger
-from bot.storage.outside import Kept
+from bot.storage.opening import Kept
 from bot.storage.tx import Tx, batches
 from core.clarification import Clarification
 from core.records import is_unsettled, names_of, without_person

@@ -37,7 +37,7 @@ from bot.errors import ConfigurationError
 from bot.settings.addresses import WebUrl, callback_url, link_pattern
 from core.approvals import MOST_APPROVALS, RISKS, Reason, Risk
 from core.clarification import HUMAN, FourEyes, Requester, agent_key
-from core.hours import Hours
+from core.escalation import Hours
 from core.workflow import Speaker, is_named
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}

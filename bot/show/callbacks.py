@@ -22,7 +22,7 @@ from typing import NamedTuple
 from bot.ask.questions import NEW_CALLBACK, Callback, Forgotten, Questions
 from bot.http import HttpClient, json_body
 from bot.settings.addresses import may_be_called
-from bot.settings.environment import signing_key
+from bot.settings.load import signing_key
 from bot.settings.model import Settings
 from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.show.posting import Posted, post, signature

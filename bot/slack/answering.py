@@ -27,8 +27,7 @@ from bot.show.messages import Messages
 from bot.slack import mrkdwn
 from bot.slack.payloads import Click, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
-from bot.slack.threads import MOST_ASKED_ABOUT
-from bot.slack.unread import Unread
+from bot.slack.threads import MOST_ASKED_ABOUT, Unread
 from bot.slackapi import Gateway, Place
 from bot.views import phrases
 from bot.views.codec import ListPress, Press
@@ -45,8 +44,8 @@ from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index
 from core.ledger import Ledger
-from core.lists import page_of, urgency
 from core.router import Router
+from core.summary import page_of, urgency
 from core.transitions import NotOpen
 
 _log = logging.getLogger("clarify.slack")
@@ -463,7 +462,7 @@ class Interactions:
         if press.verb == "page" and click.surface == "modal":
             return OpenModal(await self.commands.window(press.arg, click.person, press.number))
         if press.verb == "take":
-            return await self.commands.take(press.arg, click.person)
+            return await self.commands.claim(press.arg, click.person)
         if self.commands.is_change(press.arg):  # not a list, and it would be acknowledged before it is done
             return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)

@@ -1,4 +1,4 @@
-"""The Slack app: our identity, the connection, the listeners, and the catch-up on missed messages.
+"""The Slack app: our identity, the connection (Socket Mode, or a request URL), the listeners, and the catch-up on missed messages.
 
 Bolt dispatches to the listeners. Its other habits, each seen by running it, and what we do about them:
 
@@ -6,6 +6,19 @@ Bolt dispatches to the listeners. Its other habits, each seen by running it, and
 * if its first auth.test fails, it answers events with "please reinstall" → `authorize` with a result that we have;
 * it never acknowledges an envelope without a listener → ours take everything;
 * it logs exceptions together with the payload → an error handler that logs the envelope only.
+
+Over HTTP, every event, click, command and modal is a signed request to one URL, `/slack/events` (`RequestUrl`). Sources:
+docs.slack.dev, "Using HTTP Request URLs", "Verifying requests from Slack", "The Events API", "Handling user interaction". The
+web server hands over headers and body. The first that applies answers a request:
+
+1. not signed by Slack → 401 and a line in the log. (Bolt's own check answers malformed headers with 500.)
+2. a challenge → sent back, even before we are ready: Slack sends it while the app is being set up;
+3. not ready → 503: Slack resends an event, and shows an error to the person who clicked;
+4. else the app, as in Socket Mode, whose listeners store a message before they acknowledge it.
+
+Slack tries an event at once, after one minute and after five, then drops it without a word. While it drops events, either
+others arrive as retries, or nothing arrives for minutes: `MissedEvents` notices both on the next request. A quiet hour
+looks like an outage; then reading the history costs a few calls and finds nothing.
 """
 
 from __future__ import annotations
@@ -14,21 +27,25 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
+from urllib.parse import parse_qsl
 
 import structlog
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
+from slack_sdk.signature import Clock as SignatureClock
+from slack_sdk.signature import SignatureVerifier
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import (
+    ClarifyBotError,
     ConfigurationError,
     SlackError,
     SlackRefusedError,
@@ -36,11 +53,10 @@ from bot.errors import (
     StorageUnavailable,
 )
 from bot.oncall.outside import REMOVED
-from bot.people.answerers import require_answerers
+from bot.people.access import require_answerers
 from bot.settings.model import Settings
-from bot.slack.backfill import Backfill
+from bot.slack.conversation import Backfill
 from bot.slack.listeners import Handlers
-from bot.slack.request_url import RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError, ask
 from bot.views import phrases
@@ -51,6 +67,15 @@ _listener_log = logging.getLogger("clarify.slack")
 # Short, since cards wait until Slack has told us who we are. Seconds.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 _ANY = re.compile("")
+_url_log = structlog.get_logger("clarify.slack.request_url")
+LULL = timedelta(minutes=4)  # shorter than the five minutes after which Slack drops an event
+APART = timedelta(minutes=1)  # between two looks into the history
+_DRAIN = 10.0  # seconds
+_MOST_FIELDS = 100  # a command has about 15
+_UNSIGNED = (
+    "The signature does not fit: not from Slack, SLACK_SIGNING_SECRET is another app's, or signed more than 5 minutes ago"
+    " (sent again, or this machine's clock is wrong)."
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -194,7 +219,7 @@ class SlackApp:
 
 
 def bolt_app(web: AsyncWebClient, to: Handlers) -> AsyncApp:
-    """Returns a Bolt app that hands everything to `to`. `bot.slack.request_url` has checked the signatures of its requests."""
+    """Returns a Bolt app that hands everything to `to`. `bot.slack.app` has checked the signatures of its requests."""
     logger = logging.getLogger("slack_bolt.clarify")
     # Bolt warns about SLACK_BOT_TOKEN in the environment, where it belongs.
     logger.setLevel(logging.ERROR)
@@ -241,3 +266,200 @@ async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
     else:
         _listener_log.error("listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
     return BoltResponse(status=500, body="")
+
+
+class NotTaken(ClarifyBotError):
+    """A request was not taken. Slack resends an event, and shows an error to the person who clicked."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class MissedEvents:
+    """Notices, from the requests that arrive, that Slack may have dropped others.
+
+    Call `opened` once when requests are taken, then `arrived` for each request.
+    """
+
+    def __init__(self) -> None:
+        self._last: datetime | None = None
+        self._looked: datetime | None = None
+        self._owed: datetime | None = None  # not before then
+
+    def opened(self, now: datetime) -> None:
+        """Start counting silence."""
+        self._last = now
+
+    def arrived(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
+        """Returns whether to read the history now.
+
+        retried: an earlier attempt failed. dropped: Slack says that it drops events for a minute.
+        """
+        lull = self._last is not None and now - self._last >= LULL
+        self._last = now
+        if dropped:
+            self._owe(now + APART)
+        elif retried or lull:
+            self._owe(now)
+        if self._owed is None or now < max(self._owed, (self._looked or now - APART) + APART):
+            return False
+        self._owed, self._looked = None, now
+        return True
+
+    def _owe(self, since: datetime) -> None:
+        # The later of two: a look then finds what was dropped until then.
+        self._owed = since if self._owed is None else max(self._owed, since)
+
+
+class _Now(SignatureClock):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RequestUrl:
+    """Answers Slack's requests: `respond` works at any time, and calls the handler between `start` and `stop`.
+
+    Calls `on_gap` when Slack may have dropped events. `since`: when `connected` last changed.
+    """
+
+    signing_secret: str
+    on_gap: Callable[[], None]
+    clock: Clock
+    drain: float = _DRAIN
+
+    def __post_init__(self) -> None:
+        self._verifier = SignatureVerifier(self.signing_secret, _Now(self.clock))
+        self._missed = MissedEvents()
+        self._handling = Background()
+        self._open = False
+        self._turned_away = False  # whether an event came before `start`
+        self.since = self.clock.now()
+        self._stopped = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests are handled. Whether Slack's requests reach us is not known here."""
+        return self._open
+
+    async def start(self, handle: Callable[[Envelope], Awaitable[Json | None]]) -> None:
+        """Hand requests to `handle` from now on. It returns the JSON to respond with, if any."""
+        self._handle = handle
+        self._missed.opened(self.clock.now())
+        self._open, self.since = not self._stopped.is_set(), self.clock.now()
+        if self._turned_away:  # it may have come after the catch-up read the history
+            self.on_gap()
+
+    def suspect(self) -> None:
+        """Do nothing: unlike connections, bots that share a request URL cannot be counted."""
+
+    async def wait(self) -> None:
+        """Returns after `stop`."""
+        await self._stopped.wait()
+
+    async def stop(self) -> None:
+        """Handle nothing more; wait, for a while, until running requests are answered."""
+        self._open, self.since = False, self.clock.now()
+        self._stopped.set()
+        await self._handling.drain(self.drain)
+
+    async def respond(self, headers: Mapping[str, str], body: bytes) -> Json | None:
+        """Handles a POST with these headers (names in lower case) and this unchanged body; returns the JSON to respond with.
+
+        Raises:
+            NotTaken: says why.
+        """
+        if not self._is_signed(headers, body):
+            _url_log.warning("refused a request to /slack/events", reason=_UNSIGNED)
+            raise NotTaken(401, "NOT_FROM_SLACK", _UNSIGNED)
+        try:
+            envelope = _envelope(headers, body)
+        except (ValueError, RecursionError):
+            _url_log.warning("cannot read a signed request", characters=len(body))
+            raise NotTaken(
+                400, "BAD_INPUT", "The body must be a JSON object, or a form that Slack sends."
+            ) from None
+        if envelope.payload.get("type") == "url_verification":
+            return {"challenge": envelope.payload.get("challenge")}
+        if envelope.payload.get("ssl_check") == "1":  # Slack only checks the certificate
+            return None
+        return await self._admitted(envelope)
+
+    def _is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
+        try:
+            return self._verifier.is_valid_request(body, headers)
+        except (ValueError, TypeError):  # of malformed headers, and of bodies that are no text
+            return False
+
+    async def _admitted(self, envelope: Envelope) -> Json | None:
+        kind = _kind(envelope.payload)
+        if not self._open:
+            _url_log.warning("not ready for a request from Slack", type=kind)
+            self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
+            raise NotTaken(503, "NOT_READY", "The bot is not ready for events and clicks.")
+        dropped = envelope.payload.get("type") == "app_rate_limited"
+        if self._missed.arrived(self.clock.now(), retried=envelope.attempt > 0, dropped=dropped):
+            _url_log.info("events may have been missed; looking for them")
+            self.on_gap()
+        if dropped:
+            _url_log.warning("Slack dropped events: rate limit reached")
+            return None
+        # In a task of its own, so that the end of the connection or the server does not cancel a listener halfway.
+        task = self._handling.run(self._handled(envelope), kind)
+        try:
+            answer = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise NotTaken(503, "STOPPING", "The bot stopped before it took this.") from None
+        if isinstance(answer, NotTaken):
+            raise answer
+        return answer
+
+    async def _handled(self, envelope: Envelope) -> Json | NotTaken | None:
+        try:
+            return await self._handle(envelope)
+        except Unacknowledged as error:
+            _url_log.warning("not acknowledged", type=_kind(envelope.payload), reason=str(error))
+        except Exception:  # noqa: BLE001 - Slack gets a 500, and the next request may work
+            _url_log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
+        return NotTaken(500, "NOT_TAKEN", "Not taken; the log says why.")
+
+
+def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
+    """Decodes a request.
+
+    Raises:
+        ValueError, RecursionError: it cannot be read.
+    """
+    retry = headers.get("x-slack-retry-num", "")
+    attempt = int(retry) if retry.isascii() and retry.isdigit() and len(retry) < 4 else 0
+    reason = headers.get("x-slack-retry-reason", "") if attempt else ""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    payload = json.loads(body) if media_type == "application/json" else _form(body)
+    if not isinstance(payload, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - the request is wrong, not an argument
+    return Envelope(payload, attempt, reason)
+
+
+def _form(body: bytes) -> Any:
+    """Returns a command's fields, or an interaction's JSON from the field `payload`.
+
+    Bolt takes any form that contains the word "payload" for an interaction, and would lose such commands.
+    """
+    text = body.decode()
+    fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+    if not fields:
+        raise ValueError("no fields")
+    return json.loads(fields["payload"]) if "payload" in fields and "command" not in fields else fields
+
+
+def _kind(payload: Json) -> str:
+    """Returns the kind of a payload, for the log."""
+    event = payload.get("event")
+    kind = event.get("type") if isinstance(event, dict) else payload.get("type") or payload.get("command")
+    return str(kind)[:40]

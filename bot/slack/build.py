@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from bot.base import Base
-from bot.commands.build import build as build_commands
-from bot.commands.commands import Commands
+from bot.commands.commands import Commands, build_commands
 from bot.commands.grammar import Added
 from bot.decisions.log import channel_renamed
 from bot.home import HomeTabs
@@ -22,16 +21,12 @@ from bot.show.memory import SlackMemory
 from bot.show.rollups import RollupThreads
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
-from bot.slack.app import SlackApp
-from bot.slack.backfill import Backfill, CatchUp
-from bot.slack.control_origin import OriginCheck
-from bot.slack.conversation import Conversation
-from bot.slack.listeners import Handlers
-from bot.slack.request_url import RequestUrl
+from bot.slack.app import RequestUrl, SlackApp
+from bot.slack.conversation import Backfill, CatchUp, Conversation
+from bot.slack.listeners import Handlers, OriginCheck
 from bot.slack.socket import Background, SlackSocket
-from bot.slack.threads import Threads
+from bot.slack.threads import Threads, Unread
 from bot.slack.typed import TypedMessages
-from bot.slack.unread import Unread
 from bot.views.verify import Proof
 from core.clarification import Clarification
 

@@ -1,13 +1,21 @@
-"""Turns what a person typed in Slack into plain text: removes Slack's markup, changes nothing else. Pure.
+"""Reads what a person wrote in Slack as plain text, and what they sent along with it: pasted tables and forwarded messages. Pure.
 
-Source: docs.slack.dev, "Formatting message text". A message's `text` holds `<@U…>`, `<#C…|name>`, `<!here>`,
+Slack's markup is removed, nothing else changed. A message's `text` holds `<@U…>`, `<#C…|name>`, `<!here>`,
 `<!subteam^S…|@name>`, `<!date^…|words>`, `<url|label>`, and `&amp;`, `&lt;`, `&gt;` for the characters themselves.
+
+Slack delivers tables and forwarded messages in `attachments`, never in `text`, and files in `files`. A table is a block of an
+attachment whose `fallback` says nothing; a forwarded message is an attachment with `is_share`, its author and its `text`.
+Previews of links are attachments, too: they are no part of what the person wrote, come later as a change of the message, and
+say what they preview.
+
+Sources: docs.slack.dev, "Formatting message text", "Table block" and "Rich text block"; recorded events.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 _BLANKS = (
     r"(?:(?<![ \t])[ \t]+)?"  # tried at a run's first blank only: at each of 40,000, it would take seconds
@@ -16,6 +24,10 @@ _MARK = re.compile(r"<((?:[@#!]|[a-z][a-z0-9+.-]*:)[^<>\n]*)>")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>\n]*)?>")
 _GROUP = re.compile(r"<!subteam\^")
 _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">"}
+Json = Mapping[str, Any]
+_PREVIEW = ("from_url", "original_url", "app_unfurl_url", "is_app_unfurl", "is_msg_unfurl")
+_BAR = re.compile(r"<[^<>]*>|\|")  # a mention or a link has a bar of its own
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def people_in(text: str) -> list[str]:
@@ -86,3 +98,127 @@ def _bare(url: str) -> str:
 
 def _unescaped(text: str) -> str:
     return re.sub("&(?:amp|lt|gt);", lambda found: _ENTITIES[found[0]], text)
+
+
+class Attached(NamedTuple):
+    """What was sent along with a message. `text`: what can be read as text, in Slack's markup; `files`: whether there is
+    anything else, such as a file.
+    """
+
+    text: str
+    files: bool
+
+
+def attached_to(message: Json) -> Attached:
+    """Returns what a person sent along with a message, without previews of links."""
+    said = list(_tables(message))
+    files = bool(message.get("files"))
+    for each in _objects(message.get("attachments")):
+        if each.get("is_share"):
+            words = _forwarded(each)
+            files |= bool(each.get("files"))
+        elif any(each.get(name) for name in _PREVIEW):
+            continue
+        else:
+            words = "\n\n".join(_tables(each))
+        said.append(words)
+        files |= not words
+    return Attached("\n\n".join(filter(None, said)), files)
+
+
+def _forwarded(shared: Json) -> str:
+    """Returns a forwarded message as a quotation with its author; empty if it has no text."""
+    originals = [_object(each.get("message")) for each in _objects(shared.get("message_blocks"))]
+    blocks = [block for original in originals for block in _objects(original.get("blocks"))]
+    words = str(shared.get("text") or "") or "\n".join(
+        _rich(block) for block in blocks if block.get("type") == "rich_text"
+    )
+    tables = [table for each in (shared, *originals) for table in _tables(each)]
+    tables += [
+        table
+        for original in originals
+        for each in _objects(original.get("attachments"))
+        for table in _tables(each)
+    ]
+    body = "\n\n".join(filter(None, [words.strip(), *tables]))
+    if not body:
+        return ""
+    quoted = "\n".join(f"&gt; {line}".rstrip() for line in body.splitlines())
+    return f"Forwarded from {_author(shared)}:\n{quoted}"
+
+
+def _author(shared: Json) -> str:
+    name = _escaped(str(shared.get("author_name") or "")).replace("|", " ")
+    user = shared.get("author_id")
+    if not isinstance(user, str):
+        return name or "an unknown author"
+    return f"<@{user}|{name}>" if name else f"<@{user}>"
+
+
+def _tables(holder: Json) -> Iterator[str]:
+    """Yields the tables among the blocks of a message or attachment, each with a line for each row."""
+    for block in _objects(holder.get("blocks")):
+        if block.get("type") in {"table", "data_table"}:
+            rows = (row for row in block.get("rows") or () if isinstance(row, list))
+            lines = (" | ".join(_cell(_object(cell)) for cell in row) for row in rows)
+            if table := "\n".join(line for line in lines if line.strip(" |")):
+                yield table
+
+
+def _cell(cell: Json) -> str:
+    """Returns a cell in one line. As in Markdown, a bar in it gets a backslash."""
+    words = _rich(cell) if cell.get("type") == "rich_text" else _escaped(_plain(cell))
+    return _BAR.sub(lambda found: "\\|" if found[0] == "|" else found[0], " ".join(words.split()))
+
+
+def _plain(cell: Json) -> str:
+    return str(next((cell[name] for name in ("text", "value") if cell.get(name) is not None), ""))
+
+
+def _rich(block: Json) -> str:
+    """Returns rich text in the markup of a message's text, without its styles."""
+    return "\n".join(_parts(block.get("elements")))
+
+
+def _parts(elements: object) -> Iterator[str]:
+    for element in _objects(elements):
+        if element.get("type") == "rich_text_list":
+            yield from (f"• {_inline(item.get('elements'))}" for item in _objects(element.get("elements")))
+        else:
+            yield _inline(element.get("elements"))
+
+
+def _inline(elements: object) -> str:
+    return "".join(map(_element, _objects(elements)))
+
+
+def _element(element: Json) -> str:
+    text = _escaped(str(element.get("text") or ""))
+    match element.get("type"):
+        case "user":
+            text = f"<@{element.get('user_id')}>"
+        case "usergroup":
+            text = f"<!subteam^{element.get('usergroup_id')}>"
+        case "channel":
+            text = f"<#{element.get('channel_id')}>"
+        case "broadcast":
+            text = f"<!{element.get('range')}>"
+        case "link":
+            text = f"<{element.get('url')}|{text}>" if text else f"<{element.get('url')}>"
+        case "emoji":
+            text = f":{element.get('name')}:"
+        case "date" | "color":
+            text = text or _escaped(str(element.get("fallback") or element.get("value") or ""))
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> Iterable[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from bot.errors import BadPress
 from bot.people.access import Person, lookup_deadline
 from bot.slack import mrkdwn
-from bot.slack.attached import attached_to
+from bot.slack.mrkdwn import attached_to
 from bot.slackapi import Place
 from bot.views.codec import unseal
 
@@ -244,7 +244,7 @@ class MessageEvent:
 
     `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it. `thread_ts` is empty outside of
     threads. `missed`: found in the history, so it may be older than the open question. `parent`: the author of the thread's
-    root, if Slack names them. `attached`: what was sent along as text, in Slack's markup (`bot.slack.attached`); `files`:
+    root, if Slack names them. `attached`: what was sent along as text, in Slack's markup (`bot.slack.mrkdwn`); `files`:
     whether anything else was, such as a file. `edited`: the `ts` of an edit.
     """
 

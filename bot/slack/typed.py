@@ -25,8 +25,7 @@ from bot.show.messages import Messages
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, text_id_of
 from bot.slack.payloads import Invocation, MessageEvent, moment
-from bot.slack.threads import Threads
-from bot.slack.unread import Unread
+from bot.slack.threads import Threads, Unread
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.phrases import Recorded, Tell, Told, Unrecorded, explained
@@ -94,8 +93,8 @@ class TypedMessages:
     unread: Unread
     clock: Clock
 
-    async def take(self, message: MessageEvent) -> TypedResponse:
-        """Handle a message; idempotent.
+    async def handle(self, message: MessageEvent) -> TypedResponse:
+        """Handles a message; idempotent.
 
         Raises:
             StorageUnavailable: nothing was recorded.

@@ -248,7 +248,7 @@ class _Text(StrDumperUnknown):
         return super().dump(obj.replace("\x00", "\ufffd"))
 
 
-def words(error: psycopg.Error) -> str:
+def reason_of(error: psycopg.Error) -> str:
     """Returns the error in one line, without the address, which may contain a password."""
     said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
     return said.rstrip(".")

@@ -15,24 +15,82 @@ The rules:
 The steady clock is read right before each call, so nothing is late unless the process is frozen. A process that is
 frozen between that and the sending (stopped by a signal, suspended) still sends when it continues: Slack cannot be
 fenced. A timer of the event loop cuts off running calls, late by as much as the loop is blocked.
+
+All bots tell the time by the server's clock (`ServerClock`), not by their machines'.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 import psycopg
 import structlog
 
 from bot.errors import NotLeading
-from bot.storage.clock import Sample, ServerClock
-from bot.storage.connection import ConnectionThread, PostgresConnection, words
+from bot.storage.connection import ConnectionThread, PostgresConnection, reason_of
 from bot.storage.store import require_here
 from bot.storage.tx import Row
+from core.clock import Clock
+
+_REMEMBERED = 8  # samples
+_DRIFT = 0.0005  # per second between two samples: NTP corrects a clock no faster
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The server's time of day (`at`, seconds since 1970), read between `sent` and `received` on our steady clock."""
+
+    sent: float
+    received: float
+    at: float
+
+    @property
+    def offset(self) -> float:
+        """The difference between the server's clock and our steady clock, if request and response took the same time."""
+        return self.at - (self.sent + self.received) / 2
+
+    def error(self, now: float) -> float:
+        """Returns the largest possible error of the offset, in seconds."""
+        return (self.received - self.sent) / 2 + _DRIFT * (now - self.received)
+
+
+class ServerClock:
+    """Tells the server's time: the best of the last samples, carried forward by our steady clock.
+
+    Two bots differ by at most the difference between their requests' and responses' travel times: milliseconds.
+    """
+
+    def __init__(self, own: Clock) -> None:
+        self._own = own
+        self._samples: deque[Sample] = deque(maxlen=_REMEMBERED)
+        self._offset = own.now().timestamp() - own.steady()
+
+    def add(self, sample: Sample) -> None:
+        """Adds a sample. Drops older ones that contradict it: they date from before the server's clock was set."""
+        agreeing = [each for each in self._samples if _agree(each, sample)]
+        self._samples = deque([*agreeing, sample], _REMEMBERED)
+        self._offset = min(self._samples, key=lambda each: each.error(sample.received)).offset
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._own.steady() + self._offset, UTC)
+
+    def steady(self) -> float:
+        return self._own.steady()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._own.sleep(seconds)
+
+
+def _agree(older: Sample, newer: Sample) -> bool:
+    most = older.error(newer.received) + newer.error(newer.received)
+    return abs(older.offset - newer.offset) <= most
+
 
 _log = structlog.get_logger("clarify.storage")
 
@@ -82,7 +140,7 @@ select (select epoch from mine) as epoch, extract(epoch from clock_timestamp()):
 
 @dataclass(eq=False)
 class Lease:
-    """One bot's side of the election. Call `take` once; it is then renewed until `hand_over`, or until another bot
+    """One bot's side of the election. Call `acquire` once; it is then renewed until `hand_over`, or until another bot
     leads (`lost`).
 
     Asking and renewing also tells the others that this bot is alive, and reads the server's clock and the newest change:
@@ -110,7 +168,7 @@ class Lease:
             return 0.0
         return self._since + self.terms.lasts - self.terms.margin - self.clock.steady()
 
-    async def take(self, *, wait: bool = True) -> None:
+    async def acquire(self, *, wait: bool = True) -> None:
         """Returns once this bot leads or, without `wait`, once another bot is known to lead.
 
         Raises:
@@ -119,7 +177,7 @@ class Lease:
         waits = False
         while True:
             try:
-                answer = self._note(await self.session.run(self._try_take))
+                answer = self._note(await self.session.run(self._try_acquire))
                 require_here("The database", answer.installation)
                 if answer.epoch is not None:
                     break
@@ -129,7 +187,7 @@ class Lease:
                     _log.info("another replica leads; standing by")
                 waits = True
             except psycopg.Error as error:
-                _log.warning("cannot tell whether another replica leads", reason=words(error))
+                _log.warning("cannot tell whether another replica leads", reason=reason_of(error))
             await self.clock.sleep(self.terms.ask)
         self.epoch, self._since = answer.epoch, answer.time.sent
         _log.info("leading", epoch=answer.epoch)
@@ -167,7 +225,7 @@ class Lease:
             try:
                 answer = self._note(await self.session.run(partial(self._try_renew, epoch)))
             except psycopg.Error as error:
-                _log.warning("cannot renew the lease", reason=words(error))
+                _log.warning("cannot renew the lease", reason=reason_of(error))
                 if self.left <= 0 and not self._expiry_logged:
                     self._expiry_logged = True
                     _log.error("lease expired; pausing work as the leader until it is renewed")
@@ -190,7 +248,7 @@ class Lease:
         self.newest = answer.newest
         return answer
 
-    def _try_take(self, db: PostgresConnection) -> _LeaseAnswer:
+    def _try_acquire(self, db: PostgresConnection) -> _LeaseAnswer:
         """Tries to take the lease. Without an epoch, another bot leads, or is in a transaction that it began as the
         leader.
         """

@@ -30,7 +30,6 @@ from psycopg import sql
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
 from bot.storage import lease, schema
-from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import (
     ConnectionThread,
     ListeningConnection,
@@ -39,9 +38,9 @@ from bot.storage.connection import (
     ServerSilent,
     connect,
     options,
-    words,
+    reason_of,
 )
-from bot.storage.lease import Lease, Newest, Terms
+from bot.storage.lease import Lease, Newest, Sample, ServerClock, Terms
 from bot.storage.store import Store, require_here
 from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
@@ -112,7 +111,7 @@ class PostgreSQL(Store):
         except psycopg.Error as error:
             await writer.close()
             kind = StorageUnavailable if isinstance(error, psycopg.OperationalError) else StorageError
-            raise kind(f"The database cannot be used: {words(error)}.") from error
+            raise kind(f"The database cannot be used: {reason_of(error)}.") from error
         except StorageError:
             await writer.close()
             raise
@@ -176,7 +175,7 @@ class PostgreSQL(Store):
 
     async def lead(self, *, wait: bool = True) -> bool:
         """Once this bot leads, each transaction is done as the leader or refused."""
-        await self._lease.take(wait=wait)
+        await self._lease.acquire(wait=wait)
         return self.leads
 
     async def deposed(self) -> None:
@@ -374,7 +373,7 @@ def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:
 
 def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
     kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"{outcome}: {words(error)}.")
+    return kind(f"{outcome}: {reason_of(error)}.")
 
 
 def prepared(db: PostgresConnection) -> Row:
@@ -423,7 +422,7 @@ def check(url: str, listen_url: str) -> Iterator[CheckResult]:
         with closing(connect(url)) as db:
             yield from _checked(db, url, listen_url)
     except psycopg.Error as error:
-        text = f"The database cannot be reached: {words(error)}"
+        text = f"The database cannot be reached: {reason_of(error)}"
         yield wrong(_SUBJECT, text, "start the server, or correct the address")
 
 
@@ -498,7 +497,7 @@ def _check_notices(db: PostgresConnection, listen_url: str) -> CheckResult:
             if list(listening.notifies(timeout=_LISTEN, stop_after=1)):
                 return right(_SUBJECT, "notifications arrive")
     except psycopg.Error as error:
-        text = f"cannot listen for notifications there, so the bot polls twice a second: {words(error)}"
+        text = f"cannot listen for notifications there, so the bot polls twice a second: {reason_of(error)}"
         return wrong("storage.listen_url_env", text, "correct the address, or remove it")
     text = "notifications do not arrive, so the bot polls twice a second"
     return right(_SUBJECT, text, "put a direct address in storage.listen_url_env")
@@ -548,8 +547,8 @@ async def notices(
                     why = ""
                     yield each
         except psycopg.Error as error:
-            if words(error) != why:  # log each reason once
-                why = words(error)
+            if reason_of(error) != why:  # log each reason once
+                why = reason_of(error)
                 _log.warning("cannot listen for database notifications", reason=why)
             polls(True)  # noqa: FBT003 - its signature
         yield None

@@ -325,7 +325,7 @@ async def until_stored(
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Tells which rows of a table to delete once they are unneeded (`bot.retention.upkeep`). Defined by the table's
+    """Tells which rows of a table to delete once they are unneeded (`bot.retention.forget`). Defined by the table's
     owner.
 
     Row ids appear in names elsewhere (`notice:17`, `page:3:…`), and SQLite reuses the highest id once its row is

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names of tables and columns are ours alone
-"""Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
+"""Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `InSqlite` does SQLite's.
 Blocking.
 
 A backup is a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns: the tables of an integration have
@@ -22,9 +22,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
-from bot.storage import beside
-from bot.storage.beside import Columns, TableDigest
-from bot.storage.connection import PostgresConnection, connect, words
+from bot.storage import sqlite
+from bot.storage.connection import PostgresConnection, connect, reason_of
 from bot.storage.lease import Terms
 from bot.storage.postgres import (
     MIGRATING,
@@ -34,7 +33,7 @@ from bot.storage.postgres import (
     version_of,
 )
 from bot.storage.schema import require_current, tables, uninstalled, versions
-from bot.storage.sqlite import migrate
+from bot.storage.sqlite import Columns, TableDigest, migrate
 from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -96,7 +95,7 @@ class TableCopy:
             with closing(sqlite3.connect(path, isolation_level=None)) as file:
                 migrate(file, path, versions(self.tx))
                 file.execute("begin")
-                for table, columns in beside.columns(file).items():
+                for table, columns in sqlite.columns(file).items():
                     file.execute(f"delete from {table}")
                     marks = ", ".join("?" * len(columns))
                     file.executemany(
@@ -119,7 +118,7 @@ class TableCopy:
         """
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
-                for table, columns in beside.columns(file).items():
+                for table, columns in sqlite.columns(file).items():
                     names = ", ".join(columns)
                     self._db.execute(f"delete from {table}".encode())
                     with self._db.cursor().copy(f"copy {table} ({names}) from stdin".encode()) as copy:
@@ -165,7 +164,7 @@ class TableCopy:
 
 @dataclass(frozen=True, slots=True)
 class InPostgres:
-    """`bot.storage.outside.Kept` in PostgreSQL. A copy is one snapshot; putting one in its place is one transaction."""
+    """`bot.storage.opening.Kept` in PostgreSQL. A copy is one snapshot; putting one in its place is one transaction."""
 
     url: str
 
@@ -175,7 +174,7 @@ class InPostgres:
         try:
             said = conninfo_to_dict(self.url)
         except psycopg.ProgrammingError as error:
-            raise StorageError(f"That is no address of PostgreSQL: {words(error)}.") from error
+            raise StorageError(f"That is no address of PostgreSQL: {reason_of(error)}.") from error
         host = said.get("host") or said.get("hostaddr") or "this machine"
         port = f":{said['port']}" if "port" in said else ""
         database = said.get("dbname") or said.get("user") or "of this user"
@@ -187,7 +186,7 @@ class InPostgres:
             with closing(connect(self.url)) as db:
                 return led(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database cannot be reached: {words(error)}.") from error
+            raise StorageUnavailable(f"The database cannot be reached: {reason_of(error)}.") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[TableCopy]:
@@ -201,7 +200,7 @@ class InPostgres:
                 db.execute("begin isolation level repeatable read, read only")
                 yield TableCopy(db)
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be read: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be read: {reason_of(error)}.") from error
 
     def copy(self, to: Path) -> int:
         with self.snapshot() as found:
@@ -219,7 +218,7 @@ class InPostgres:
         schema = None if aside is None else aside.replace("-", "_").lower()
         with TemporaryDirectory() as drafts:
             file = Path(drafts) / "clarify.db"
-            with beside.putting_back(copied, file) as tx:
+            with sqlite.putting_back(copied, file) as tx:
                 prepare(tx)
             with new_tables(self.url, schema, drop=drop) as (new, is_aside):
                 new.from_file(file)
@@ -247,7 +246,7 @@ class InPostgres:
                 # Keeps a leader that stood still all along from continuing.
                 db.execute("update lease set epoch = epoch + 1")
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be used: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be used: {reason_of(error)}.") from error
 
     def contents(self, wanted: Columns) -> Mapping[str, TableDigest]:
         with self.snapshot() as found:
@@ -274,7 +273,9 @@ class InPostgres:
                     return work(PostgresTx(db))
             except psycopg.Error as error:
                 if not left or not isinstance(error, psycopg.errors.DeadlockDetected):
-                    raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
+                    raise StorageUnavailable(
+                        f"The database could not be changed: {reason_of(error)}."
+                    ) from error
         raise AssertionError("unreachable")
 
     def purge(self) -> None:
@@ -284,7 +285,7 @@ class InPostgres:
                 for table in _existing(db):
                     db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
         except psycopg.Error as error:
-            raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
+            raise StorageUnavailable(f"The database could not be vacuumed: {reason_of(error)}.") from error
 
 
 @contextmanager
@@ -316,12 +317,12 @@ def new_tables(url: str, aside: str | None, *, drop: bool = False) -> Iterator[t
             is_whole = True
     except psycopg.OperationalError as error:
         if not is_whole:
-            raise BackupError(f"Nothing was changed: {words(error)}.") from error
+            raise BackupError(f"Nothing was changed: {reason_of(error)}.") from error
         raise BackupError(
-            f"Whether the database took it is not known ({words(error)}): run the command again."
+            f"Whether the database took it is not known ({reason_of(error)}): run the command again."
         ) from error
     except psycopg.Error as error:
-        raise BackupError(f"Nothing was changed: {words(error)}.") from error
+        raise BackupError(f"Nothing was changed: {reason_of(error)}.") from error
 
 
 def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None, *, drop: bool) -> bool:

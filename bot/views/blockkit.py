@@ -17,7 +17,7 @@ from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
 from core.clarification import Clarification, Question
-from core.lists import ListPage
+from core.summary import ListPage
 
 Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]

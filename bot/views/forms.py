@@ -103,9 +103,9 @@ from core.clarification import (
     round_with,
 )
 from core.errors import AnswerRejected, ReasonWanted
-from core.lists import ListPage, page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
+from core.summary import ListPage, page_of
 
 _HIDDEN = f"Where it says {REDACTED}, the agent uses its original value."
 CHOICES_BLOCK = "answer.choices"

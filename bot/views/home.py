@@ -45,10 +45,9 @@ from bot.views.wording import (
     name_of,
     until_words,
 )
-from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
-from core.lists import ListPage, several
-from core.summary import Seen
+from core.index import AgentNode, ReadyItem
+from core.summary import ListPage, Seen, several
 
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # A view has at most 100 blocks. A question takes three, a decision two, a line one, each section a heading and a row of buttons,

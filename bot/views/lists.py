@@ -52,9 +52,9 @@ from bot.views.wording import (
     round_of,
     until_words,
 )
-from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification, Round
-from core.lists import Decided, ListPage, PastDecision, page_of, several
+from core.index import AgentNode, ReadyItem
+from core.summary import Decided, ListPage, PastDecision, page_of, several
 
 PAGE_SIZE = 8  # of a command's list
 LINES = 10

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from core.approvals import approved_by
-from core.clarification import Clarification, Entry, answer_of
+from core.clarification import Clarification, answer_of
 from core.clock import iso
 from core.matching import author_of
 
@@ -34,7 +34,7 @@ def record_json(record: Clarification) -> dict[str, Any]:
     raw = record.model_dump(mode="json", by_alias=True)
     asked, answer = record.asked, answer_of(record)
     return {field: raw[field] for field in _FIELDS} | {
-        "thread": [_entry_json(entry) for entry in record.thread],
+        "thread": [entry.as_json() for entry in record.thread],
         "question": record.question,
         "context": asked.context,
         "acceptedResponseKinds": list(asked.kinds),
@@ -52,16 +52,6 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "answeredThrough": record.given.answered_by.surface if record.given.answered_by else None,
         "receipt": record.current.receipt,
         **({"schema": asked.direct.form} if asked.direct and asked.direct.form else {}),
-    }
-
-
-def _entry_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "round": entry.round,
-        "from": entry.from_,
-        "type": entry.type,
-        "body": entry.body,
-        "timestamp": iso(entry.timestamp),
     }
 
 

@@ -37,11 +37,11 @@ from bot.views.page import PageContent, PageItem, page_card
 from bot.views.render import Renderer
 from bot.views.shifts import ShiftBegins, ShiftEnds, shift_card
 from bot.views.verify import Proof, verify_view
-from core.agents import AgentNode, ReadyItem
 from core.clarification import Answer, Clarification, Decider
-from core.lists import Decided, DecidedBy, PastDecision, page_of
+from core.index import AgentNode, ReadyItem
 from core.questions import NewQuestion, ask_of
 from core.receipts import Checked, claims_of
+from core.summary import Decided, DecidedBy, PastDecision, page_of
 from core.transitions import amended, answered, opened
 
 _AT = datetime(2026, 6, 16, 9, 30, tzinfo=UTC)

@@ -31,8 +31,8 @@ from bot.views.numerals import in_words
 from bot.views.wording import ShownRound, capital, decided_words
 from core.answers import describe
 from core.clarification import Clarification
-from core.lists import Decided, DecidedBy, Outcome
 from core.receipts import Checked, Problem
+from core.summary import Decided, DecidedBy, Outcome
 
 GOOD = "*Verified.* The signature is good, and the question's record says the same as its receipt."
 NOT_VERIFIED = "Not verified."

@@ -38,9 +38,9 @@ from core.clarification import (
     Why,
     agent_key,
 )
-from core.lists import Decided, DecidedBy, decided_of
-from core.lookalikes import is_disguised, resembles, skeleton
 from core.matching import author_of
+from core.names import is_disguised, resembles, skeleton
+from core.summary import Decided, DecidedBy, decided_of
 
 Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]

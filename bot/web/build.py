@@ -15,14 +15,14 @@ from bot.intake.build import IntakeParts
 from bot.integrated import Integrated
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
-from bot.oncall.escalations import Escalations
-from bot.people import answerers
+from bot.oncall.pager import Escalations
+from bot.people import access
 from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
 from bot.signing import Signing
 from bot.slack.build import SlackParts
-from bot.web import clarifications, health, mcp, push, questions, receipts, slack
-from bot.web.callers import Callers
+from bot.web import clarifications, health, mcp, push, questions
+from bot.web.guard import Callers
 from bot.web.server import build_app
 from core.hub import Hub
 
@@ -82,7 +82,7 @@ def build(
         Check("slack app", lambda: app.other_bots),
         Check("slack connection", lambda: _SPARE if app.is_spare else None),
         Check("channels", intake.channels.trouble),
-        Check("answerers", lambda: answerers.troubles(settings, base.people)),
+        Check("answerers", lambda: access.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
         Check("changes", feed.trouble),
@@ -94,7 +94,7 @@ def build(
     waiting = questions.Waiting(intake.questions, board.permalinks.links, most_waiting)
     routers = [  # in the order of /openapi.json
         questions.question_routes(questions=intake.questions, callers=askers, waiting=waiting),
-        receipts.receipt_routes(
+        questions.receipt_routes(
             questions=intake.questions,
             callers=askers,
             jwks=partial(signing.published, store) if signing else _no_keys,
@@ -119,7 +119,7 @@ def build(
         health.metrics_routes(sources, callers),
     ]
     if app.request_url is not None:
-        routers.append(slack.slack_routes(app.request_url))
+        routers.append(push.slack_routes(app.request_url))
     return build_app(routers, callers, base.telemetry.requested)
 
 

@@ -17,8 +17,7 @@ from starlette.requests import Request
 
 from bot.ask.questions import LARGEST_PAGE, Reading, Step
 from bot.views.records import record_json
-from bot.web.callers import BEARER, Callers
-from bot.web.guard import hung_up, problem, stopping_of
+from bot.web.guard import BEARER, Callers, hung_up, problem, stopping_of
 from core.clarification import (
     DONE,
     HUMAN,
@@ -31,9 +30,8 @@ from core.clarification import (
     answer_of,
     parse_id,
 )
-from core.clock import first_of
+from core.clock import SharedPlaces, first_of
 from core.errors import NotFound, ScopeViolation
-from core.fairness import SharedPlaces
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.ledger import Ledger
 from core.questions import WholeNumber

@@ -39,7 +39,7 @@ from bot.logs import lines_dropped
 from bot.routing import Audiences
 from bot.telemetry import Telemetry
 from bot.views import inert
-from bot.web.callers import Callers
+from bot.web.guard import Callers
 from core.clarification import Status
 from core.clock import Clock
 from core.summary import Summary

@@ -22,8 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.ask.questions import Questions
 from bot.telemetry import Telemetry
-from bot.web.callers import Callers
-from bot.web.guard import answer_to, problem, stopping_of
+from bot.web.guard import Callers, answer_to, problem, stopping_of
 from bot.web.questions import Waiting, exact_json
 
 CALL_HEADER = "Clarify-Call"

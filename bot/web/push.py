@@ -1,4 +1,5 @@
-"""For agents that the bot cannot connect to: they post their events here, and read the replies from a stream.
+"""What others push to the bot: the events of agents that it cannot connect to, which read the replies from a stream; and
+Slack's requests (`POST /slack/events`: events, interactions and commands alike), if they come over HTTP.
 
 The stream is Server-Sent Events (WHATWG HTML, section 9.2). We write it ourselves: FastAPI's own would put two queues
 between a reply and its connection, but a reply counts as sent only once the connection has it.
@@ -22,8 +23,8 @@ from bot.ask.producers import Producers
 from bot.ask.push import NotStored, Push, Reader, Stored, TooManyReaders
 from bot.ask.receiver import NotItsAgent
 from bot.errors import StorageError
-from bot.web.callers import BEARER, Callers
-from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
+from bot.slack.app import NotTaken, RequestUrl
+from bot.web.guard import BEARER, Callers, ErrorBody, TooLarge, hung_up, problem, stopping_of
 from core.clock import Clock, beside, event_or_time
 
 BASE = "/aaep/v1"
@@ -201,7 +202,7 @@ async def _taken(push: Push, request: Request) -> Stored | Mapping[str, Any] | N
         await push.too_large(bytes(body[:_HEAD]).decode("utf-8", "replace"))
         raise
     try:
-        return await push.take(bytes(body))
+        return await push.receive(bytes(body))
     except NotItsAgent as error:
         raise problem(403, "OTHER_AGENT", str(error), field="producer.agent_id") from None
     except NotStored as error:
@@ -261,3 +262,46 @@ class _StreamResponse(Response):
 
 def _part(data: bytes) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": True}
+
+
+_SLACK_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Acknowledged. The body tells Slack what to show or do, if anything",
+        "content": {"application/json": {}},
+    },
+    400: {"model": ErrorBody, "description": "Signed correctly, but unreadable"},
+    401: {"model": ErrorBody, "description": "Not signed by Slack, or the signature is too old"},
+    500: {
+        "model": ErrorBody,
+        "description": "Not accepted: Slack resends an event; a person who clicked sees an error",
+    },
+    503: {"model": ErrorBody, "description": "Not ready yet, or stopping"},
+}
+_SLACK_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
+        },
+    }
+}
+
+
+def slack_routes(url: RequestUrl) -> APIRouter:
+    """Returns the route that hands Slack's signed requests to `url`."""
+    router = APIRouter(tags=["Slack"])
+
+    @router.post(
+        "/slack/events", responses=_SLACK_ANSWERS, openapi_extra=_SLACK_BODY, response_class=Response
+    )
+    async def from_slack(request: Request) -> Response:
+        """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
+        # The last of repeated headers counts. The signature covers the unchanged body.
+        try:
+            answer = await url.respond(dict(request.headers.items()), await request.body())
+        except NotTaken as error:
+            raise problem(error.status, error.code, str(error)) from None
+        return Response() if answer is None else JSONResponse(answer)
+
+    return router

@@ -18,13 +18,12 @@ import h11
 import structlog
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
 from bot.settings.model import Settings
-from bot.web.callers import Callers
-from bot.web.guard import ERRORS, Counted, Guard, answer_errors
+from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds for running requests at the stop; waiting ones watch `stopping`
@@ -41,6 +40,17 @@ push their events, and health and metrics for operators.
 
 Send the bearer token of your producer; processes on this machine may call without one. Every error is JSON: `error`,
 `message`, and `field` if one is at fault; only a 503 for too many requests at once is plain text. A body can be up to 1 MiB.
+"""
+_WELCOME = """clarify-bot is running. People answer in Slack; agents ask here:
+
+  POST /questions     ask a question:
+                      curl -H 'Content-Type: application/json' -d '{"question": "Which region?"}' ADDRESS/questions
+  /mcp                for MCP clients
+  GET /openapi.json   everything that you can call
+  GET /readyz         whether it works, and what does not
+  GET /metrics        for Prometheus
+
+Other machines need the token of their [[producers]] table: Authorization: Bearer TOKEN.
 """
 _DESCRIPTORS = 4096
 
@@ -63,6 +73,10 @@ def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted =
     answer_errors(app)
     for router in routers:
         app.include_router(router)
+
+    @app.get("/", include_in_schema=False)
+    async def welcome() -> PlainTextResponse:
+        return PlainTextResponse(_WELCOME)
 
     @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(callers.onlooker)])
     async def openapi() -> JSONResponse:

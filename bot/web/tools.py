@@ -28,17 +28,27 @@ from mcp_types import INTERNAL_ERROR, CallToolResult
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.ask.questions import KEYS_KEPT, LARGE, Forgotten, Questions
-from bot.ask.tasks import Task, UnknownTask, add_tasks, created, declares
-from bot.ask.tools import error_result, make_server, read_arguments, say, state_result, wait_in
+from bot.ask.tools import (
+    Task,
+    UnknownTask,
+    add_tasks,
+    created,
+    declares,
+    error_result,
+    make_server,
+    read_arguments,
+    say,
+    state_result,
+    wait_in,
+)
 from bot.errors import ClarifyBotError
 from bot.telemetry import Telemetry
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from clarify import ASKING, DEFAULT_WAIT
 from core.clarification import ID, Clarification, one_line, parse_id
-from core.clock import iso
+from core.clock import FairLimit, iso
 from core.errors import ClarifyError, NotFound, Tampered
-from core.fairness import FairLimit
 from core.questions import BadField, NewQuestion
 from core.transitions import AlreadyAnswered
 from core.workflow import Speaker

@@ -20,10 +20,10 @@ from bot.errors import BackupError, StorageInUseError
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.retention.backup import backup, restore
-from bot.retention.local import Erased, LocalFiles
+from bot.retention.forget import Erased, LocalFiles
 from bot.show.messages import Messages
-from bot.storage.beside import InSqlite
 from bot.storage.opening import open_storage
+from bot.storage.sqlite import InSqlite
 from core.escalation import NewIncident
 from tests.kit.clocks import ManualClock
 from tests.kit.lives import beside

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bot.ask.dialects import address, subscription_request
+from bot.ask.client import address, subscription_request
 from bot.http import HttpClient, json_body
 from tests.acceptance.world import question
 from tests.kit.clocks import ManualClock

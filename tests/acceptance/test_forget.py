@@ -13,7 +13,7 @@ import pytest
 
 from bot.app import Bot
 from bot.retention import forget as forgetting
-from bot.storage.beside import InSqlite
+from bot.storage.sqlite import InSqlite
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from tests.acceptance.upkeep import erasing, kept, leaks, shown

@@ -11,7 +11,7 @@ import pytest
 
 from bot.app import Bot
 from bot.ask.questions import KEYS_KEPT
-from bot.retention.upkeep import Upkeep
+from bot.retention.forget import Upkeep
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene, url_of
 from workspace.seed import AGENTS, FOLAKE

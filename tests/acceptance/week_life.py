@@ -27,7 +27,7 @@ import bot.oncall.build
 import bot.storage.sqlite
 from bot.app import Bot
 from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar
-from bot.oncall.source import Shift, SourceError
+from bot.oncall.feeds import Shift, SourceError
 from bot.settings.model import Settings
 from bot.show.build import resume_when_back
 from bot.storage.ledger import DatabaseLedger

@@ -20,7 +20,7 @@ from bot.views.phrases import Reaction, Recorded, Tell
 from core.answers import from_text
 from core.approvals import version_of
 from core.clarification import Clarification, Decider
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from core.transitions import NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage

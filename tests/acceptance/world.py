@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from tests.kit import world
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import reserved_port

@@ -16,10 +16,10 @@ from typing import Any
 
 from bot.decisions.query import Search
 from bot.decisions.search import PAGE, Sees, deciders_of, find, words_of
-from bot.storage import beside, tables
+from bot.storage import sqlite, tables
 from bot.storage.opening import open_storage
 from bot.storage.tx import Tx
-from core.lists import DecidedBy
+from core.summary import DecidedBy
 from tests.bench.table import Row, median, ms, quantile
 from tests.kit.databases import Server
 
@@ -121,7 +121,7 @@ async def on_sqlite(folder: Path, count: int, times: int) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place) / "clarify.db"
         store = await open_storage(path)
-        with beside.transaction(path) as tx:
+        with sqlite.transaction(path) as tx:
             _fill(tx, count)
         try:
             return await _measured("SQLite", path, None, count, times)

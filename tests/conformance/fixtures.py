@@ -31,7 +31,7 @@ from mcp_types import (
 )
 from starlette.types import Receive, Scope, Send
 
-from bot.ask.tasks import Task, UnknownTask, add_tasks, created, declares
+from bot.ask.tools import Task, UnknownTask, add_tasks, created, declares
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 

@@ -24,26 +24,26 @@ from prometheus_client import Counter, Histogram
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-import clarify
 from bot import integrations, responders
-from bot.ask import sse
+from bot.ask import receiver
 from bot.ask.inbox import Backlog
 from bot.ask.push import MOST_READERS
 from bot.ask.questions import KEYS_KEPT, LARGEST_PAGE, MOST_LISTED, QuestionRefused
 from bot.ask.tools import RECEIPT_LIMIT, TOOLS
-from bot.cli import agents, install, setup
+from bot.cli import setup
 from bot.cli.app import app as shell
+from bot.cli.completion import PARSERS
 from bot.cli.running import EXIT_CODES
 from bot.commands import commands, grammar
 from bot.integrated import commands_of
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, ProducerSettings, SettingsTable
 from bot.show import callbacks, rollups
-from bot.slack import unread
+from bot.slack import threads
 from bot.telemetry import Telemetry
 from bot.views import arguments
-from bot.web import build, callers, guard, health
-from bot.web.callers import Callers
+from bot.web import build, guard, health
+from bot.web.guard import Callers
 from bot.web.questions import LONGEST_WAIT, question_routes
 from bot.web.server import build_app
 from core import answers, approvals, errors, escalation, forms, hub, receipts, router, schemas, workflow
@@ -375,7 +375,7 @@ def _schema(schema: Mapping[str, Any]) -> str:
 def http_errors() -> str:
     """Codes, statuses and why: of exceptions, and of what the routes refuse themselves."""
     rows: dict[tuple[str, int], str] = {}
-    for module in (callers, guard):
+    for module in (guard, guard):
         for node in ast.walk(ast.parse(Path(inspect.getfile(module)).read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"problem", "_body"}:
                 status, code, *words = (getattr(each, "value", None) for each in node.args)
@@ -475,17 +475,9 @@ def shell_commands() -> str:
     root: Any = get_command(shell)
     parts = []
     for name, command in root.commands.items():
-        parser = _PARSERS.get(name)
+        parser = PARSERS.get(name)
         parts.append(f"#### `clarify {name}`\n" + "".join(f"\n{each}\n" for each in _about(command, parser)))
     return "\n".join(parts)
-
-
-_PARSERS: dict[str, Callable[[], ArgumentParser]] = {
-    "ask": lambda: clarify.shell_parser("ask"),
-    "approve": lambda: clarify.shell_parser("approve"),
-    "hook": install.hook_parser,
-    "mcp": agents._parser,
-}
 
 
 def _about(command: Any, parser: Callable[[], ArgumentParser] | None) -> Iterator[str]:
@@ -702,7 +694,7 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
         ("requests that wait at once", f"{build._MOST_WAITING:,}"),
         ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),
         ("streams of pushed replies (`/aaep`) at once", str(MOST_READERS)),
-        ("an event of an AAEP stream", _bytes(sse.MAX_EVENT)),
+        ("an event of an AAEP stream", _bytes(receiver.MAX_EVENT)),
         ("how long a webhook or a callback is retried", _time(callbacks._PATIENCE)),
     ],
     "People and on call": [
@@ -711,7 +703,7 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
         ("**Snooze**", f"{_time(escalation._SNOOZE)}, at most half of the time left"),
         (
             "after downtime: how long no question expires while replies in its thread are unread",
-            f"{_time(unread.PATIENCE)} at most",
+            f"{_time(threads.PATIENCE)} at most",
         ),
     ],
     "Agents that ask agents": [

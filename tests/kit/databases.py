@@ -26,15 +26,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from bot.errors import StorageUnavailable
-from bot.storage import beside, ledger
+from bot.storage import ledger, sqlite
 from bot.storage.connection import connect
-from bot.storage.opening import open_storage
-from bot.storage.outside import reading
+from bot.storage.opening import open_storage, reading
 from bot.storage.postgres import PostgresTx, prepared
 from bot.storage.sqlite import SQLite, migrate, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.ledgerformat import as_item, as_raw
+from core.ledgerfiles import as_item, as_raw
 from tests.kit.served import reserved_port
 from tests.kit.until import until
 
@@ -203,7 +202,7 @@ def _beside(place: Place) -> Iterator[Tx]:
         with closing(sqlite3.connect(place, isolation_level=None)) as file:
             file.row_factory = sqlite3.Row
             migrate(file, place)  # before the first bot
-        with beside.transaction(place) as tx:
+        with sqlite.transaction(place) as tx:
             yield tx
         tell_changed(place)
     else:

@@ -30,7 +30,6 @@ import bot.web.clarifications
 import bot.web.health
 import bot.web.push
 import bot.web.server
-import bot.web.slack
 import bot.web.tools
 import core.hub
 import core.router

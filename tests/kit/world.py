@@ -26,7 +26,7 @@ from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import Settings
 from bot.storage.tx import News
 from core.clock import Clock, SystemClock
-from core.ledgerformat import read_item
+from core.ledgerfiles import read_item
 from core.records import agrees
 from core.router import Router
 from tests.kit.databases import Place, issues_in, make_tables, records_in

@@ -151,7 +151,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
 async def test_start_does_not_wait_until_slack_tells_who_may_answer(
     stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people.answerers._LONGEST_CHECK", 1.0)
+    monkeypatch.setattr("bot.people.access._LONGEST_CHECK", 1.0)
     stage.workspace.faults.add(method, fault, times=1000)
     begun = time.monotonic()
     async with stage.bot(config(stage.producer.url, answerers=("members", PLATFORM))):

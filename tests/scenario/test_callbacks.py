@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from bot.app import Bot
 from bot.ask.questions import Callback
 from bot.http import ANSWER_TIMEOUT
-from bot.settings.environment import signing_key
+from bot.settings.load import signing_key
 from bot.show.callbacks import Callbacks
 from bot.show.posting import signature
 from bot.storage.tx import Work

@@ -576,7 +576,7 @@ async def codex(tmp_path: Path, stage: World, model: Model) -> AsyncIterator[Age
     file.write_text(_CODEX.format(url=model.url, project=agent.project))
     async with stage.bot() as bot:
         agent.environ |= {"CLARIFY_URL": url_of(bot)}
-        await clarify(agent, "mcp", "--install", "codex", "--write")
+        await clarify(agent, "mcp", "--install", "codex")
         await clarify(agent, "hook", "codex", "--install")
         yield agent
 

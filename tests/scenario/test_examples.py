@@ -34,7 +34,7 @@ EXAMPLES = ROOT / "examples"
 PLUGIN = "clients/claude-code"
 WRITTEN = [  # by whom, the words that write them, and where our copies of the files are
     ("hook codex --install", ".codex/hooks.json", "codex/hooks.json"),
-    ("mcp --install codex --write", ".codex/config.toml", "codex/config.toml"),
+    ("mcp --install codex", ".codex/config.toml", "codex/config.toml"),
 ]
 
 
@@ -62,6 +62,7 @@ def test_settings_are_what_install_writes(
     """Written over ours, they change nothing; a folder without any gets nothing that is not in ours."""
     shown = (EXAMPLES / ours).read_text()
     here = shown.replace('"clarify hook', f'"{tmp_path}/bin/clarify hook')
+    here = here.replace('command = "clarify"', f'command = "{tmp_path}/bin/clarify"')
     written = tmp_path / file
     for before in (here, None):
         written.parent.mkdir(parents=True, exist_ok=True)

@@ -939,14 +939,21 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "path", "named"),
-    [(["--project"], True, True), (["--project"], False, False), ([], True, False)],
+    ("options", "path", "activated", "named"),
+    [
+        (["--project"], True, False, True),
+        (["--project"], True, True, False),  # another shell would not find it
+        (["--project"], False, False, False),
+        ([], True, False, False),
+    ],
 )
 def test_install_names_the_program_without_its_folder_where_settings_are_shared(
-    tmp_path: Path, options: list[str], path: bool, named: bool
+    tmp_path: Path, options: list[str], path: bool, activated: bool, named: bool
 ) -> None:
     program = Path(sys.executable).with_name("clarify")
     environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin" if path else "/usr/bin:/bin"}
+    if activated:
+        environ["VIRTUAL_ENV"] = str(program.parents[1])
     command = [str(program), "hook", "claude-code", "--install", *options]
     subprocess.run(command, cwd=tmp_path, env=environ, check=True)
     settings = json.loads((tmp_path / ".claude/settings.json").read_text())

@@ -34,6 +34,7 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
             await stage.until(lambda: bot.told.producers.status()["planner"]["connected"])
             answer = await client.get("/readyz")
             live = await client.get("/livez")
+            welcome = await client.get("/")
         await stage.ask()  # and it works
     body = answer.json()
     assert (answer.status_code, body["ready"]) == (200, True)
@@ -41,6 +42,8 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
     assert [each["name"] for each in body["degraded"]] == ["producer:reviewer"]
     assert body["degraded"][0]["why"].startswith("not connected: ")
     assert (live.status_code, live.text) == (200, "ok\n")
+    assert (welcome.status_code, welcome.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert "POST /questions" in welcome.text
 
 
 async def test_bot_takes_questions_while_slack_is_away_though_it_is_not_ready(stage: World) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
-from bot.ask.tasks import IDENTIFIER
+from bot.ask.tools import IDENTIFIER
 from bot.web import build, tools
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.slack import backfill
+from bot.slack import conversation
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import PATIENT, World, scene
@@ -51,7 +51,7 @@ async def test_missed_reply_of_before_the_question_does_not_answer_it(stage: Wor
 async def test_many_threads_are_read_only_where_something_moved(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "FEW", 3)
+    monkeypatch.setattr(conversation, "FEW", 3)
     async with stage.bot():
         cards = [
             await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Question {n}?") for n in range(6)
@@ -70,7 +70,7 @@ async def test_many_threads_are_read_only_where_something_moved(
 async def test_long_thread_is_read_on_where_slack_says_to_wait(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "_PAGE", 2)
+    monkeypatch.setattr(conversation, "_PAGE", 2)
     async with stage.bot():
         card = await stage.ask()
     for text in ("note: a", "note: b", "note: c", "yes"):

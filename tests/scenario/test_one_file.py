@@ -9,7 +9,9 @@ import pty
 import re
 import shutil
 import signal
+import subprocess
 import sys
+from argparse import ArgumentTypeError
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -193,7 +195,6 @@ async def test_bot_that_is_away_or_refuses_is_no_answer(plain: OneFile, command:
         (("--url", NOWHERE, "--timeout", "1"), "cannot be reached"),
         (("--url", "no address", "--timeout", "1"), "not an HTTP address"),
         (("--agent", "x" * 1000), "agent"),
-        (("--timeout", "nan"), ""),
     ):
         done = await plain.run(command, "Anybody?", *more)
         assert (done.code, done.out) == (code, ""), done
@@ -212,6 +213,8 @@ async def test_bot_that_is_away_or_refuses_is_no_answer(plain: OneFile, command:
         ("approve", "-h"),
         ("approve", "--url=http://127.0.0.1:9"),
         ("approve", "Deploy", "more"),
+        ("approve", "Deploy", "--timeout", "soon"),
+        ("hook", "codex", "--timeout", "25h"),
         ("approve", "Deploy", "--argument", "version"),
         ("approve", "Deploy", "--argument", "=4"),
         ("approve", "Deploy", "--argument", "n:={"),
@@ -232,8 +235,35 @@ async def test_help_says_the_exit_codes(alone: OneFile) -> None:
         assert done.code == code
         assert "3 expired" in done.out
     done = await alone.run("--help")
-    assert done.code == 0
-    assert "approve" in done.err
+    assert (done.code, done.err) == (0, "")
+    for words in ("ask ", "approve ", "hook ", "mcp ", "Copilot", "CLARIFY_URL"):
+        assert words in done.out
+
+
+def test_older_python_is_told_in_a_sentence() -> None:
+    code = (
+        "import runpy, sys; sys.version_info = (3, 10, 0); runpy.run_path(sys.argv[1], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, ROOT / "clarify.py"], stderr=PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("clarify needs Python 3.11 or newer; this is Python 3.")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172_800), ("0.5", 0.5), ("1.5h", 5400)],
+)
+def test_durations_are_read_as_everywhere(text: str, seconds: float) -> None:
+    assert clarify._duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5", "10 m", "1m1h", "1.2.3s", "inf", "nan", "10M"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is not a duration"):
+        clarify._duration(text)
 
 
 # -- approve
@@ -466,8 +496,9 @@ async def test_end_of_a_hook_takes_the_card_away(stage: World, file: OneFile) ->
     assert file.locks() == []
 
 
-async def test_file_alone_installs_nothing(alone: OneFile) -> None:
-    done = await alone.run("hook", "claude-code", "--install")
+@pytest.mark.parametrize("words", [("hook", "claude-code"), ("mcp",)])
+async def test_file_alone_installs_nothing(alone: OneFile, words: tuple[str, ...]) -> None:
+    done = await alone.run(*words, "--install")
     assert done.code == 2
     assert "only where clarify-bot is installed" in done.err
     assert sorted(each.name for each in alone.path.parent.iterdir()) == ["clarify.py"]

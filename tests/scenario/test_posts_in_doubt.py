@@ -14,7 +14,7 @@ import pytest
 
 from bot import startup
 from bot.people.access import Person, lookup_deadline
-from bot.slack.backfill import MARGIN
+from bot.slack.conversation import MARGIN
 from bot.slackapi import Place
 from bot.views.codec import Press
 from bot.views.phrases import Unrecorded

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from bot.app import Bot
-from bot.ask.clocks import SETTLED
+from bot.ask.receiver import SETTLED
 from tests.kit.clocks import LeapClock
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import served

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.signing import KEY_FILE, jwk_of, read_key
-from core.ledgerformat import read_item
+from core.ledgerfiles import read_item
 from core.receipts import claims_of
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside

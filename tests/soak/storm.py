@@ -31,7 +31,7 @@ import psutil
 import psycopg
 
 import clarify
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from tests.acceptance.exchanges import ACCUSING
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bot.settings.load import parse_settings
 from bot.signing import pem_of
-from bot.web.callers import Callers
+from bot.web.guard import Callers
 from bot.web.health import health_routes
 from bot.web.server import build_app
 from tests.kit.world import config, scene, url_of

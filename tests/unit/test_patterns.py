@@ -14,7 +14,7 @@ PARTS = 8  # so that workers share them; to find them takes seconds, which colle
 LONGEST = {  # characters of what they are matched against, where that is less
     "bot/decisions/query.py _TOKEN": LONGEST_SEARCH,
     "bot/views/inert.py _CLUSTER": 65,
-    "core/similarity.py _ENDS_SENTENCE": 20,
+    "core/monitor.py _ENDS_SENTENCE": 20,
 }
 OF_THE_OPERATOR = {  # in a thread of their own, for a limited time: see test_redaction.py
     "bot/ask/redaction.py: pattern",

@@ -16,11 +16,13 @@ def digest(
     span: Annotated[
         str | None,
         typer.Argument(
-            metavar="SPAN", help="How far back to look: 24h, 7d, 2w. Default: 7d.", show_default=False
+            metavar="WHEN",
+            help="Since when: 2026-11-01, or 24h, 7d, 2w ago. Default: 7d.",
+            show_default=False,
         ),
     ] = None,
     *,
-    since: Annotated[str | None, typer.Option(metavar="SPAN", help="Same as SPAN.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Same as WHEN.")] = None,
 ) -> _Asked:
     """Show statistics: how many questions, their outcomes, how fast they were answered and by whom."""
     from bot.integrations.digest.report import report  # noqa: PLC0415 - see above

@@ -145,8 +145,11 @@ class Digest:
 
     def words(self) -> list[tuple[str, str]]:
         """The figures in words: (name, value)."""
-        became = [f"{getattr(self, each)} {each}" for each in ("resolved", "answered", "open")]
-        became.append(f"{self.abandoned} closed without an answer")
+        became = [
+            f"{self.answered + self.resolved} answered",
+            f"{self.open} open",
+            f"{self.abandoned} closed without an answer",
+        ]
         found = [("Asked", f"{self.total} ({', '.join(became)})"), ("Escalated", str(self.escalated))]
         if self.median is not None and self.p95 is not None:
             times = f"median {spoken(self.median)}, 95 % within {spoken(self.p95)}"

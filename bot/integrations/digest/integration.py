@@ -16,7 +16,7 @@ integration = Integration(
             word="digest",
             form="digest [7d]",
             meaning="statistics for the last days",
-            help="“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
+            help="“digest 7d” sums up the last 7 days: how many questions were asked, answered, escalated and closed without "
             "an answer, how long answers took, rounds, topics, and who asks and answers most. Tables show the questions of each "
             "day in your time zone by outcome, and the time to answer by route. The default is 7 days. Example: “/clarify "
             "digest 30d”.",

@@ -24,7 +24,7 @@ from bot.api import (
     split_live,
 )
 from bot.integrations.digest.figures import Count, Digest, Share, in_one_unit
-from core.lists import several
+from core.summary import several
 
 _NAME, _ROUTE, _MOST_ROUTES = 60, 40, 20
 _OUTCOMES = ("answered", "open", "closed")

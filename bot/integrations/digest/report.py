@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from bot.api import Cell, Column, Report, ShellHost, Table
 from bot.integrations.digest.figures import NO_APPROVALS, Count, Digest, DigestBuilder, Share, add_all
-from core.clock import iso, recent, span_before, spoken
+from core.clock import iso, moment_of, recent
 from core.errors import BadInput
 
 _BARS = {"answered": "█", "open": "▒", "closed": "░"}
@@ -19,19 +19,18 @@ _Part = Table | Cell | str
 
 
 class Period(NamedTuple):
-    """The `span` before `until`; `since` is None if that would be before any possible time."""
+    """What is counted: from `since` on, and before `until`."""
 
-    since: datetime | None
-    span: timedelta
+    since: datetime
     until: datetime
 
 
 async def report(host: ShellHost, span: str | None, since: str | None) -> Report:
     """Returns the figures of a span: the last week, if neither `span` nor `since` is given."""
     if span is not None and since is not None:
-        raise BadInput("Give either SPAN or --since, not both.")
+        raise BadInput("Give either WHEN or --since, not both.")
     now = host.clock.now()
-    period = Period(*span_before(span or since or _WEEK, now), now)
+    period = Period(moment_of(span or since or _WEEK, now), now)
     builder = DigestBuilder(period.since)
     unread = await add_all(builder, host.ledger.every(since=period.since), host.route)
     counted = builder.result(now)
@@ -41,7 +40,7 @@ async def report(host: ShellHost, span: str | None, since: str | None) -> Report
 def _json(digest: Digest, period: Period) -> dict[str, object]:
     """Returns the figures as JSON, with times in seconds."""
     return {
-        "since": iso(period.since) if period.since else None,
+        "since": iso(period.since),
         "until": iso(period.until),
         "total": digest.total,
         "open": digest.open,
@@ -82,7 +81,9 @@ def parts_of(digest: Digest, period: Period) -> list[_Part]:
     """Returns the figures as tables: one of figures, and one for each list of names that is not empty."""
     return [
         _title(period),
-        Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
+        Table(
+            (Column("Figure", whole=True), Column("Value")), [[name, words] for name, words in digest.words()]
+        ),
         *_days(digest),
         *(_names(title, counts) for title, counts in digest.names() if counts),
         *(_shares(digest, title, rows) for title, rows in digest.shares()),
@@ -126,34 +127,11 @@ def _bar(value: float, most: float, mark: str) -> str:
 
 
 def _title(period: Period) -> Cell:
-    since = f"{_exact(period.since)} to " if period.since else "until "
     return Cell(
-        f"{recent(period.span)}: {since}{_exact(period.until)}",
-        f"Period\t{iso(period.since) if period.since else ''}\t{iso(period.until)}",
+        f"{recent(period.until - period.since)}: {_exact(period.since)} to {_exact(period.until)}",
+        f"Period\t{iso(period.since)}\t{iso(period.until)}",
         "bold",
     )
-
-
-def _rows(digest: Digest) -> list[list[str | Cell]]:
-    rows: list[list[str | Cell]] = [
-        ["Asked", Cell(str(digest.total), style="bold")],
-        ["Open", Cell(str(digest.open), style="bold red" if digest.open else "")],
-        ["Answered", str(digest.answered)],
-        ["Resolved", str(digest.resolved)],
-        ["Abandoned", str(digest.abandoned)],
-        ["Ever escalated", str(digest.escalated)],
-        ["Answers", str(digest.answers)],
-    ]
-    if digest.median is not None and digest.p95 is not None:
-        rows.append(["Time to answer, median", _span(digest.median)])
-        rows.append(["Time to answer, 95th percentile", _span(digest.p95)])
-    if digest.rounds_mean is not None:
-        rows.append(["Rounds", f"{digest.rounds_mean:.1f} on average, {digest.rounds_max} at most"])
-    if digest.approvals != NO_APPROVALS:
-        rows += [[f"Approvals {name}", str(times)] for name, times in asdict(digest.approvals).items()]
-    for each in digest.decided:
-        rows.append([f"Time to decide, {each.risk} risk, median", _span(each.median)])
-    return rows
 
 
 def _names(title: str, counts: Sequence[Count]) -> Table:
@@ -161,10 +139,6 @@ def _names(title: str, counts: Sequence[Count]) -> Table:
         [Cell(count.name, f"{title}: {count.name}"), str(count.times)] for count in counts
     ]
     return Table((Column(title), Column("Times", whole=True)), rows)
-
-
-def _span(span: timedelta) -> Cell:
-    return Cell(spoken(span), f"{span.total_seconds():.3f} s")
 
 
 def _counts(counts: Sequence[Count]) -> list[dict[str, object]]:

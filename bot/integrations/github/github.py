@@ -791,7 +791,8 @@ async def check_repository(settings: GithubSettings, token: str) -> CheckResult:
                 headers={"Accept": "application/vnd.github+json"},
             )
     except NETWORK as error:
-        return wrong(subject, f"GitHub cannot be reached: {words(error)}", "check the network and api_url")
+        text = f"GitHub at {settings.api_url} cannot be reached: {words(error)}"
+        return wrong(subject, text, "check the network and api_url")
     if answer.status != HTTPStatus.OK:
         fix = "check the name, and that the token may read and write its issues"
         return wrong(subject, f"GitHub answers {answer.status} for {settings.repo}", fix)

@@ -67,8 +67,16 @@ from core.ledgeracts import (
     rendered,
     unreadable,
 )
-from core.ledgerfiles import FIRST_RESERVED, State, state_of
-from core.ledgerformat import InvalidRecord, as_item, encode, identity, read_item
+from core.ledgerfiles import (
+    FIRST_RESERVED,
+    InvalidRecord,
+    State,
+    as_item,
+    encode,
+    identity,
+    read_item,
+    state_of,
+)
 from core.matching import author_of
 from core.records import Raw, is_forgotten, unpacked
 

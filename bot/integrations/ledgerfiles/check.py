@@ -8,9 +8,8 @@ from pathlib import Path
 
 from bot.api import NOT_EMPTY, CheckResult, Secrets, StorageUnavailable, first_of, reading, right, wrong
 from bot.integrations.ledgerfiles.folder import FolderSettings, owner_of
-from core.files import read_regular
-from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers
-from core.ledgerformat import decode, why_invalid
+from core.files import read_regular, why_not_creatable
+from core.ledgerfiles import ARCHIVE, Folder, Ignored, Numbers, decode, why_invalid
 from core.locks import PRIVATE, held_markers
 
 _LEDGERS = "ledger.directory"
@@ -20,8 +19,13 @@ _LONGEST_LOCK = 3.0  # seconds
 def check_folder(settings: FolderSettings, secret: Secrets) -> Iterator[CheckResult]:
     """Yields the results of all checks of the folder. Blocking."""
     folder, is_first = settings.folder, settings.url_env is None and not settings.storage.exists()
-    with closing(settings.files(expected=not is_first)) as files:
-        trouble = files.trouble()
+    with closing(settings.files()) as files:
+        # The first start creates it.
+        is_new = is_first and not files.private.is_dir()
+        trouble = why_not_creatable(files.private) if is_new else files.trouble()
+    if is_new and not folder.exists() and trouble is None:
+        yield right(_LEDGERS, f"{folder} will be created")
+        return
     if trouble is not None:
         fix = "mount its disk, or make it writable for this user; until then the files stay as they are"
         yield wrong(_LEDGERS, trouble.removesuffix("."), fix)

@@ -16,8 +16,7 @@ from core.clarification import ID, Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import read_regular, reason
 from core.ledgeracts import Seen, is_too_long, name_of, named
-from core.ledgerfiles import HIGHEST, LedgerFiles
-from core.ledgerformat import Stray, decode, read_item
+from core.ledgerfiles import HIGHEST, LedgerFiles, Stray, decode, read_item
 from core.records import Raw
 
 _log = structlog.get_logger("clarify.ledger")

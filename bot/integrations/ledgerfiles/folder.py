@@ -22,8 +22,7 @@ from bot.api import Configuration, Erased, Tx
 from core.errors import LedgerUnwritable, LockTimeout
 from core.files import is_odd, read_regular, replacing
 from core.ledgeracts import named
-from core.ledgerfiles import LedgerFiles
-from core.ledgerformat import blanked, decode
+from core.ledgerfiles import LedgerFiles, blanked, decode
 from core.records import Raw, is_forgotten, parse, unpacked
 
 _LOCK = 2.0  # seconds

@@ -11,7 +11,7 @@ from bot.api import Teller, as_name, as_value, listed, plain
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
-from core.ledgerformat import InvalidRecord
+from core.ledgerfiles import InvalidRecord
 
 _NAME, _FIELDS = 80, 300  # characters
 

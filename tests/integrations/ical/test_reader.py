@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar, names_in
-from bot.oncall.source import Shift
+from bot.oncall.feeds import Shift
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")

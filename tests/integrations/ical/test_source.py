@@ -16,8 +16,7 @@ from yarl import URL
 from bot.http import HttpClient, HttpStream
 from bot.integrations.ical import reader, source
 from bot.integrations.ical.source import CalendarSource
-from bot.oncall.feeds import read
-from bot.oncall.source import SourceError
+from bot.oncall.feeds import SourceError, read
 from tests.integrations.ical.test_reader import calendar
 from tests.kit.served import served
 from tests.unit.bot.ask.parties import RawServer, Writer
@@ -135,7 +134,7 @@ async def test_redirect_from_the_world_to_this_machine_is_refused(
 async def test_answers_that_are_no_calendar_are_refused(
     server: Served, monkeypatch: pytest.MonkeyPatch, response: Callable[[], web.Response], why: str
 ) -> None:
-    monkeypatch.setattr("bot.oncall.source._MOST_BYTES", 100)
+    monkeypatch.setattr("bot.oncall.feeds._MOST_BYTES", 100)
     server.response = response
     await refused(f"{server.url}/secret.ics", why)
 

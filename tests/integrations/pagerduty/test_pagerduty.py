@@ -11,7 +11,7 @@ from aiohttp import web
 
 from bot.integrations.pagerduty.settings import PagerDutySettings
 from bot.integrations.pagerduty.source import PagerDutySource
-from bot.oncall.source import AHEAD, BEFORE, SourceError, Timetable
+from bot.oncall.feeds import AHEAD, BEFORE, SourceError, Timetable
 from tests.kit.served import served
 
 NOW = datetime(2026, 10, 21, tzinfo=UTC)

@@ -23,11 +23,11 @@ from bot.integrations.webhooks import integration
 from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailbox, Mailer, Message
 from bot.retention import forget as forgetting
-from bot.settings.environment import signing_key
+from bot.settings.load import signing_key
 from bot.show import posting
 from bot.show.posting import signature
-from bot.storage.beside import InSqlite
 from bot.storage.ledger import DatabaseLedger
+from bot.storage.sqlite import InSqlite
 from bot.storage.tx import Tx
 from core.clarification import Answer, Clarification
 from core.ledger import OfIssue, OfRecord

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
+from core.index import AgentNode, ReadyItem
 from tests.kit.builders import changed, record
 from tests.kit.clocks import START
 

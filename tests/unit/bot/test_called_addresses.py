@@ -162,7 +162,8 @@ async def called(monkeypatch: pytest.MonkeyPatch, *, private: bool) -> list[str]
     assert "s3cret" not in words(failed.value)
     if not tried:
         assert (
-            words(failed.value) == f"cannot connect ({NAME} resolves to an address that must not be called)"
+            words(failed.value)
+            == f"cannot connect to {NAME}:443 ({NAME} resolves to an address that must not be called)"
         )
     return tried
 
@@ -206,4 +207,4 @@ async def test_name_without_addresses_is_a_failure_of_the_network(monkeypatch: p
     async with HttpClient(None) as http:
         with pytest.raises(NOT_SENT) as failed:
             await http.request("POST", f"https://{NAME}/", b"{}")
-    assert words(failed.value) == "cannot connect (Name or service not known)"
+    assert words(failed.value) == f"cannot connect to {NAME}:443 (Name or service not known)"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,9 +18,9 @@ from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from bot.ask.check import check_producers
+from bot.ask.client import check_producers
 from bot.check import _signing_key, check_all, check_machine
-from bot.checks import CheckResult, right
+from bot.checks import CheckResult, right, summary, warning
 from bot.cli.app import app
 from bot.oncall.build import on_call_sources
 from bot.oncall.feeds import check_feeds
@@ -261,7 +262,7 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
         ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "SLACK_BOT_TOKEN: Slack says invalid_auth"),
         (
             {"SLACK_API_URL": "http://127.0.0.1:9/api/"},
-            "SLACK_BOT_TOKEN: Slack cannot be reached: no connection (ClientConnectorError)",
+            "SLACK_BOT_TOKEN: Slack at 127.0.0.1:9 cannot be reached: no connection (ClientConnectorError)",
         ),
     ],
 )
@@ -402,13 +403,23 @@ async def test_check_leaves_no_closed_subscription_behind(configure: Configure) 
         assert len(producer.subscriptions) == 1
 
 
+async def test_check_names_a_place_where_the_database_cannot_be_created(configure: Configure) -> None:
+    settings = configure('[storage]\npath = "in/here/clarify.db"')
+    file = settings.storage.path.parents[1]
+    settings.storage.path.parent.rmdir()
+    file.rmdir()
+    file.touch()
+    expected = f"storage.path: {settings.storage.path} cannot be created: {file} is not a folder"
+    assert await wrong(settings) == [expected]
+
+
 async def test_check_names_what_is_wrong_with_the_storage(configure: Configure) -> None:
     settings = configure()
     path = settings.storage.path
     with FileLock(f"{path}.lock"):
         assert await wrong(settings) == [f"storage.path: {path} is in use by another instance"]
     path.write_bytes(b"not a database" * 100)
-    assert await wrong(settings) == [f"storage.path: {path} cannot be opened: file is not a database"]
+    assert f"storage.path: {path} cannot be opened: file is not a database" in await wrong(settings)
 
 
 def test_manifest_gives_the_scopes_that_check_wants() -> None:
@@ -435,18 +446,39 @@ def test_manifest_has_what_people_use() -> None:
 
 @pytest.mark.needs("ledgerfiles")
 @pytest.mark.parametrize(
-    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 12 checks failed.")]
+    ("channel", "code", "end"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 12 checks failed.")]
 )
-async def test_check_command_exit_code(
-    workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
+async def test_check_command_has_an_exit_code_and_creates_nothing(
+    workspace: Workspace, tmp_path: Path, channel: str, code: int, end: str
 ) -> None:
     path = tmp_path / "clarify.toml"
     path.write_text(f'[slack]\nfallback_channel = "{FALLBACK}"\n[[routes]]\nchannel = "{channel}"')
     tokens = {"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
     done = await asyncio.to_thread(CliRunner(env=tokens).invoke, app, ["check", "--config", str(path)])
     assert (done.exit_code, done.stderr) == (code, "")
-    assert done.stdout.rstrip().endswith(summary)
+    assert done.stdout.rstrip().endswith(end)
     assert BOT_TOKEN not in done.stdout
+    found = await asyncio.to_thread(
+        CliRunner(env=tokens).invoke, app, ["check", "--config", str(path), "--json"]
+    )
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["ok"]) == (code, code == 0)
+    failed = [each["subject"] for each in told["checks"] if each["status"] == "failed"]
+    assert failed == ["routes[0].channel"] * code
+    assert {each.name for each in await asyncio.to_thread(lambda: [*tmp_path.iterdir()])} == {"clarify.toml"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "warned", "expected"),
+    [
+        (0, 0, "All 3 checks passed."),
+        (0, 1, "All 3 checks passed, 1 with a warning."),
+        (1, 2, "1 of 3 checks failed, 2 with a warning."),
+    ],
+)
+def test_check_ends_with_what_failed_and_what_warned(bad: int, warned: int, expected: str) -> None:
+    results = [CheckResult(ok=False, subject="a", text="b")] * bad + [warning("a", "b")] * warned
+    assert summary(results + [right("a", "b")] * (3 - len(results))) == expected
 
 
 async def layouts(workspace: Workspace) -> list[CheckResult]:

@@ -12,8 +12,7 @@ import pytest
 
 from bot.check import check_connections
 from bot.checks import CheckResult
-from bot.storage.opening import open_storage
-from bot.storage.outside import connections
+from bot.storage.opening import connections, open_storage
 from bot.storage.postgres import check
 from tests.kit.databases import Server
 

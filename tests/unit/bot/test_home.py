@@ -33,13 +33,12 @@ from bot.storage.ledger import DatabaseLedger
 from bot.views.codec import HomePress
 from bot.views.home import Chosen, DutyLine
 from bot.views.lists import QuestionRow
-from core.agents import SessionFact
 from core.clarification import Answer, Clarification
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.lists import Decided, DecidedBy, page_of
+from core.index import SessionFact
 from core.router import Router
-from core.summary import summary_of
+from core.summary import Decided, DecidedBy, page_of, summary_of
 from core.transitions import answered as with_answer
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record

@@ -219,8 +219,8 @@ async def silent(_request: str, _writer: Writer) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://127.0.0.1:1/", "cannot connect (Connection refused)"),
-        ("http://localhost:1/", "cannot connect (Connection refused)"),
+        ("http://127.0.0.1:1/", "cannot connect to 127.0.0.1:1 (Connection refused)"),
+        ("http://localhost:1/", "cannot connect to localhost:1 (Connection refused)"),
         ("ftp://agents.example/", "the address is neither http:// nor https://"),
         ("http://[", "the address is no URL"),
         ("/secret", "the address is no URL"),

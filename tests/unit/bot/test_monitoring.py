@@ -16,7 +16,7 @@ from bot.signing import Owing
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer, Clarification
 from core.index import Index
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from core.monitor import Monitor
 from core.records import dump
 from core.router import Router

@@ -25,8 +25,8 @@ from pydantic import SecretStr
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
 from core.clarification import Kind
-from core.dispatch import Inquiry
 from core.errors import AgentError
+from core.hub import Inquiry
 from core.transitions import amended
 from tests.kit.builders import record
 from tests.kit.served import served

@@ -17,7 +17,7 @@ from core.aaep import Event, parse_event, reply_to
 from core.clarification import Answer, Ask, Clarification, Confirmation, Decision, round_with
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.ledgerformat import as_item, read_item
+from core.ledgerfiles import as_item, read_item
 from core.matching import is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse

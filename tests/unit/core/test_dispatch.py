@@ -16,10 +16,10 @@ import pytest
 from bot.storage.ledger import DatabaseLedger
 from core.answers import from_text
 from core.clarification import Ask, Choice, Clarification
-from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
+from core.hub import RETRY_AFTER, Dispatcher, Inquiry
 from core.ledger import OfIssue
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from core.records import dump
 from core.router import Router
 from core.transitions import opened

@@ -19,6 +19,7 @@ from core.escalation import (
     Failed,
     Handed,
     Happening,
+    Hours,
     IncidentClosed,
     Left,
     NotMine,
@@ -36,7 +37,6 @@ from core.escalation import (
     turn_until,
     wanted,
 )
-from core.hours import Hours
 from core.transitions import answered
 from tests.kit.builders import ADE, LATER, NOW, record
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.hours import Hours
+from core.escalation import Hours
 
 BERLIN = "Europe/Berlin"
 OFFICE = "Mon-Fri 09:00-18:00, Sat 10:00-12:00"

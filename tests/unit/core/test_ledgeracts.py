@@ -25,7 +25,7 @@ from core.ledgeracts import (
     finished_at,
     rendered,
 )
-from core.ledgerformat import decode, encode
+from core.ledgerfiles import decode, encode
 from core.records import forgotten
 
 Json = dict[str, Any]

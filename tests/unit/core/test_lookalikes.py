@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.lookalikes import first_double, is_disguised, resembles, skeleton
+from core.names import first_double, is_disguised, resembles, skeleton
 
 BUTTONS = frozenset(["Accept", "Take", "Take over", "View full", "Hand to…", "Release", "Not mine", "Verify"])
 

@@ -16,7 +16,7 @@ from core.answers import from_free_text, from_text
 from core.clarification import Answer, Ask, Clarification, Holder, ReplyState
 from core.errors import BadInput, LockTimeout
 from core.ledger import OfIssue
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 from core.monitor import DueCall
 from core.records import PLAUSIBLE, dump
 from core.router import Router

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from core.ledgerformat import as_item
+from core.ledgerfiles import as_item
 
 Raw = dict[str, Any]
 LEGAL = {

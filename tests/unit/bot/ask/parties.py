@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
-from bot.ask.client import Reply
-from bot.ask.dialects import Dialect
+from bot.ask.client import Dialect, Reply
 from bot.ask.inbox import Arrived, Inbox, Incoming
 from bot.ask.producers import Producers
 from bot.ask.receiver import StreamTrouble

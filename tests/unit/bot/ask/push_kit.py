@@ -70,7 +70,7 @@ class Life:
         self.troubles.append(trouble)
 
     async def post(self, message: object, name: str = "planner") -> Any:
-        return await self.push(name).take(json.dumps(message).encode())
+        return await self.push(name).receive(json.dumps(message).encode())
 
     async def ids(self) -> list[str]:
         """The events that are in the inbox."""

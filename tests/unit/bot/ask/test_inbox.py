@@ -22,8 +22,7 @@ from bot.ask.inbox import (
     reserve_above,
     take,
 )
-from bot.ask.receiver import Arrival, Gaps, Receiver, StreamTrouble
-from bot.ask.sse import Frame, Oversize
+from bot.ask.receiver import Arrival, Frame, Gaps, Oversize, Receiver, StreamTrouble
 from bot.errors import StorageUnavailable
 from bot.storage.ledger import LockedError
 from bot.storage.opening import open_storage
@@ -253,7 +252,7 @@ class Desk:
         self.troubles.append(trouble)
 
     async def take(self, data: object, **fields: Any) -> None:
-        await self.receiver.take(arrival(data, **fields))
+        await self.receiver.handle(arrival(data, **fields))
 
 
 @pytest.fixture
@@ -311,7 +310,7 @@ async def test_receiver_pages_with_what_could_be_read(desk: Desk) -> None:
     await desk.take(
         '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "agent_id": "a", "question": "Q'
     )
-    await desk.receiver.take(
+    await desk.receiver.handle(
         Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, live=False)
     )
     first, second = desk.troubles
@@ -334,7 +333,7 @@ async def test_receiver_stores_what_waits_together_but_for_what_cannot_be_stored
 ) -> None:
     desk.box.chokes_on = "evt_0000000000000002"
     with capture_logs() as logs:
-        await desk.receiver.take(*(arrival(question(n)) for n in (1, 2, 3)))
+        await desk.receiver.handle(*(arrival(question(n)) for n in (1, 2, 3)))
     assert desk.box.ids() == ["evt_0000000000000001", "evt_0000000000000003"]
     assert [one.key for one in desk.troubles] == ["failed:sess_2c91a7b4d23f1e88"]
     assert SECRET not in str(logs)
@@ -357,7 +356,7 @@ async def test_receiver_puts_the_end_of_a_question_on_our_clock(
 ) -> None:
     desk.offset.observe(NOW - timedelta(seconds=behind), NOW, live=True)
     asked = question(timestamp=sent, timeout_seconds=300)
-    await desk.receiver.take(Arrival(read(asked), NOW, live=live))
+    await desk.receiver.handle(Arrival(read(asked), NOW, live=live))
     (item,) = await desk.box.waiting(0)
     assert item.expires_at == NOW + timedelta(seconds=expires)
 

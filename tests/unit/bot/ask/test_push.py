@@ -67,7 +67,7 @@ async def test_push_says_why_something_is_no_event(
     bot: Life, body: bytes, field: str | None, words: str
 ) -> None:
     with pytest.raises(NotStored, match=words) as caught:
-        await bot.push().take(body)
+        await bot.push().receive(body)
     assert caught.value.field == field
     assert await bot.ids() == []
     assert bot.troubles == []
@@ -75,14 +75,14 @@ async def test_push_says_why_something_is_no_event(
 
 async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life, clock: ManualClock) -> None:
     marked = b"\xef\xbb\xbf" + json.dumps(asked(clock)).encode()
-    assert isinstance(await bot.push().take(marked), Stored)
+    assert isinstance(await bot.push().receive(marked), Stored)
     odd = json.dumps(state(clock, to_state="Déjà"), ensure_ascii=False).encode("latin-1")
-    taken = await bot.push().take(odd)
+    taken = await bot.push().receive(odd)
     assert isinstance(taken, Stored)
     assert taken.problems == ("not UTF-8",)
     assert bot.status()["not_utf8"] == 1
     with pytest.raises(Broken, match="not UTF-8"):
-        await bot.push().take(
+        await bot.push().receive(
             json.dumps(asked(clock, "rpl_2", 2, question="Déjà?"), ensure_ascii=False).encode("latin-1")
         )
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from typer.testing import CliRunner
 
 from bot.cli.app import app
-from bot.storage import beside
+from bot.storage import sqlite
 from core.clarification import Answer, Clarification, Decider, parse_id
 from core.clock import Clock, SystemClock
 from core.router import Router
@@ -142,7 +142,7 @@ class Prompt:
 
     def tear(self, issue: int) -> None:
         """Records that cannot be read."""
-        with beside.transaction(self.storage) as tx:
+        with sqlite.transaction(self.storage) as tx:
             assert tx.run("update clarifications set body = '{' where issue = :issue", issue=issue)
 
 

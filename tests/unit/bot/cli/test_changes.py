@@ -241,7 +241,7 @@ def test_request_waits_for_a_responder_that_it_runs_itself(prompt: Prompt) -> No
 def test_request_whose_responder_fails_twice_is_an_agent_error(
     prompt: Prompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.dispatch.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("core.hub.RETRY_AFTER", 0.01)
     tries = prompt.folder / "tries"
     responder(prompt, f'open({str(tries)!r}, "a").write("x"); raise SystemExit(3)')
     said = prompt(*ASK, "Which database?", "--wait", "--timeout", "3s")
@@ -264,7 +264,7 @@ def test_request_whose_own_work_breaks_does_not_wait_for_ever(
     async def breaks(_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("core.dispatch.Dispatcher.run", breaks)
+    monkeypatch.setattr("core.hub.Dispatcher.run", breaks)
     responder(prompt, 'print("PostgreSQL")')
     with pytest.raises(RuntimeError, match="broken"):
         prompt(*ASK, "Which database?", "--wait", "--timeout", "60s")

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from subprocess import PIPE
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from typer.testing import CliRunner
 
+from bot.cli.app import app
 from bot.settings.load import parse_settings
 from tests.kit.processes import Process, Said, clarify, ended
 
@@ -41,7 +44,7 @@ async def test_cli_version(tmp_path: Path) -> None:
             ["run", "--config", "missing.toml"],
             "clarify: missing.toml: no such file; `clarify init` writes one",
         ),
-        (["check"], "clarify: clarify.toml: no such file"),
+        (["check"], "clarify: CONFIGURATION: clarify.toml: no such file"),
     ],
 )
 async def test_cli_usage_and_configuration_errors_exit_2(
@@ -51,6 +54,60 @@ async def test_cli_usage_and_configuration_errors_exit_2(
     assert done.code == 2
     assert expected in done.err
     assert "Traceback" not in done.err
+
+
+READING = ("list", "show 42", "stale", "mine", "agents", "ready", "digest", "export", "log", "search keys")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *READING,
+        *("keys", "backup copy", "restore copy", "check", "move --to ./other.db"),
+        *("forget CLR-42-001 --yes", "request --from a --to b --issue 1 Why?"),
+    ],
+)
+def test_cli_refuses_an_empty_folder_and_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, command.split(), catch_exceptions=False)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "clarify.toml: no such file; `clarify init` writes one" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [*READING, "backup copy"])
+def test_cli_reads_no_database_before_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
+    done = CliRunner().invoke(app, command.split(), catch_exceptions=False)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{tmp_path}/clarify.db is not there: no bot has used it yet." in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["clarify.toml"]
+
+
+def test_cli_verify_says_where_the_keys_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["verify", "-"], input="a.b.c", catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "no clarify.toml in this folder. Give the bot's keys with --jwks." in done.stderr
+
+
+def test_cli_ends_as_it_should_with_its_output_closed(tmp_path: Path) -> None:
+    words = f"{sys.executable} -m bot.cli check --json --config {tmp_path}/none.toml >&-"
+    done = subprocess.run(["sh", "-c", words], stderr=PIPE, text=True, check=False)
+    assert (done.returncode, "unexpected" in done.stderr) == (2, False), done.stderr
+
+
+def test_cli_says_in_a_sentence_that_the_disk_is_full(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "bot.cli", "manifest"], stdout=full, stderr=PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "clarify: cannot write the output: the disk is full.\n")
 
 
 async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
@@ -157,11 +214,18 @@ def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
     "arguments",
     [["check"], ["run"], ["list", "--json"], ["keys"], ["move", "--to", "postgresql://db-1/clarify"]],
 )
-def test_cli_without_the_driver_says_what_to_install(tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("missing", ["the driver", "its library"])
+def test_cli_without_the_driver_says_what_to_install(
+    tmp_path: Path, arguments: list[str], missing: str
+) -> None:
     storage = "" if arguments[0] == "move" else '[storage]\nurl_env = "DATABASE"\n'
     (tmp_path / "clarify.toml").write_text(f'[slack]\nfallback_channel = "C1"\n{storage}')
     environ = {"DATABASE": "postgresql://db-1/clarify", "SLACK_API_URL": "http://127.0.0.1:9/api/"}
-    code = "import sys; sys.modules['psycopg'] = None; import bot.cli; bot.cli.main()"
+    code = {
+        "the driver": "import sys; sys.modules['psycopg'] = None",
+        "its library": "import sys, ctypes.util; ctypes.util.find_library = lambda _: None\n"
+        "sys.modules |= {'psycopg_c': None, 'psycopg_binary': None}",
+    }[missing] + "\nimport bot.cli; bot.cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tmp_path,

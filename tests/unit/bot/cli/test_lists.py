@@ -136,7 +136,10 @@ def test_show_prints_the_thread_with_who_when_and_through_what(prompt: Prompt) -
     prompt.fine("answer", "42", "PostgreSQL", "--as", "architect")
     prompt.fine("request", "--follow-up", "CLR-42-001", "Which version?")
     lines = prompt.fine("show", "CLR-42-001").splitlines()
-    assert lines[0] == "CLR-42-001 · pending · round 2 of 2"
+    assert lines[:2] == [
+        "CLR-42-001 · pending · round 2 of 2",
+        "engineer asks architect, and is waiting for the answer · issue 42",
+    ]
     heads = [line for line in lines if line.startswith("Round")]
     assert [head.split(" · ")[1] for head in heads] == [
         "engineer asks",
@@ -166,6 +169,8 @@ def test_show_of_an_issue_has_all_of_it(prompt: Prompt) -> None:
     prompt.write(7, foreign(1, question="One?"), foreign(2, question="Two?", status="resolved"))
     said = prompt.fine("show", "7")
     assert said.index("One?") < said.index("Two?")
+    assert "engineer asks architect, and is waiting for the answer" in said
+    assert "engineer asked architect, and waited for the answer" in said
     data = prompt("show", "#7", "--json").json
     assert (data["issueNumber"], [each["id"] for each in data["clarifications"]]) == (
         7,

@@ -35,15 +35,17 @@ SERVER = {"command": sys.executable, "args": ["-m", "bot.cli", "mcp"]}
 
 
 def test_shown_is_not_written(tmp_path: Path) -> None:
-    said = installed(tmp_path, "claude-code", "--url", "http://127.0.0.1:9000").stdout
+    said = installed(tmp_path, "claude-code", "--url", "http://127.0.0.1:9000", "--dry-run").stdout
     assert "mcp__clarify" in said
     assert "http://127.0.0.1:9000" in said
-    assert "[mcp_servers.clarify]" in installed(tmp_path, "codex").stdout
+    assert "[mcp_servers.clarify]" in installed(tmp_path, "codex", "--dry-run").stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_claude_code_may_call_the_tools_unasked(tmp_path: Path) -> None:
-    installed(tmp_path, "claude-code", "--write")
+    said = installed(tmp_path, "claude-code").stdout
+    for file in (".mcp.json", ".claude/settings.json"):
+        assert f"Wrote {tmp_path / file}:\n" in said
     assert read(tmp_path / ".mcp.json") == {"mcpServers": {"clarify": {"type": "stdio"} | SERVER}}
     assert "mcp__clarify" in read(tmp_path / ".claude/settings.json")["permissions"]["allow"]
 
@@ -56,7 +58,7 @@ def test_what_claude_code_has_is_kept(tmp_path: Path) -> None:
     before = {"permissions": {"deny": ["Bash"], "allow": ["Read"]}, "hooks": {}, "model": "opus"}
     settings.write_text(json.dumps(before))
     settings.chmod(0o600)
-    installed(tmp_path, "claude-code", "--write")
+    installed(tmp_path, "claude-code")
     ours = {"type": "stdio", "env": old["env"]} | SERVER
     assert read(mcp) == {"mcpServers": {"other": {"command": "x"}, "clarify": ours}, "more": [1]}
     after = read(settings)
@@ -64,7 +66,7 @@ def test_what_claude_code_has_is_kept(tmp_path: Path) -> None:
     assert (after["hooks"], after["model"]) == ({}, "opus")
     assert settings.stat().st_mode & 0o777 == 0o600
     texts = [mcp.read_text(), settings.read_text()]
-    assert installed(tmp_path, "claude-code", "--write").stdout.count("is up to date") == 2
+    assert installed(tmp_path, "claude-code").stdout.count("is up to date") == 2
     assert [mcp.read_text(), settings.read_text()] == texts
 
 
@@ -82,7 +84,7 @@ def test_what_codex_has_is_kept(tmp_path: Path, before: str) -> None:
     file = tmp_path / "home/.codex/config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(before)
-    installed(tmp_path, "codex", "--write")
+    installed(tmp_path, "codex")
     was, now = tomllib.loads(before), tomllib.loads(file.read_text())
     ours = now["mcp_servers"].pop("clarify")
     there = was.setdefault("mcp_servers", {}).pop("clarify", {})
@@ -94,7 +96,7 @@ def test_what_codex_has_is_kept(tmp_path: Path, before: str) -> None:
         name: value for name, value in there.items() if name != "command"
     }
     text = file.read_text()
-    assert "is up to date" in installed(tmp_path, "codex", "--write").stdout
+    assert "is up to date" in installed(tmp_path, "codex").stdout
     assert file.read_text() == text
 
 
@@ -103,15 +105,17 @@ def test_what_cannot_be_merged_is_left_and_said(tmp_path: Path, before: str) -> 
     file = tmp_path / "home/.codex/config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(before)
-    assert "nothing was written" in installed(tmp_path, "codex", "--write", code=1).stderr
+    said = installed(tmp_path, "codex", code=2).stderr
+    assert "the file was not changed. Add this by hand:\n[mcp_servers.clarify]\n" in said
     assert file.read_text() == before
     (tmp_path / ".mcp.json").write_text("[]")
-    assert "must be a JSON object" in installed(tmp_path, "claude-code", "--write", code=1).stderr
+    assert "must be a JSON object" in installed(tmp_path, "claude-code", code=2).stderr
     assert (tmp_path / ".mcp.json").read_text() == "[]"
 
 
 def test_usage(tmp_path: Path) -> None:
     installed(tmp_path, "cursor", code=2)
+    installed(tmp_path, code=2)
     ended = subprocess.run(
         [sys.executable, "-m", "bot.cli", "mcp", "--url", "ftp://x"],
         cwd=ROOT,

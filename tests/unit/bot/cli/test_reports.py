@@ -13,7 +13,7 @@ from bot.cli.trail import COLUMNS, Beside, trail
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso
-from core.ledgerformat import read_item
+from core.ledgerfiles import read_item
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
 
@@ -114,6 +114,7 @@ def test_export_takes_what_is_asked_for(prompt: Prompt) -> None:
     assert {line["issue"] for line in prompt.lines("--since", "1d")} == {42, 43}
     assert {line["issue"] for line in prompt.lines("--issue", "43")} == {43}
     assert {line["issue"] for line in prompt.lines("--since", "999999w")} == {5, 42, 43}
+    assert {line["issue"] for line in prompt.lines("--since", "2020-01-03")} == {42, 43}
 
 
 @pytest.mark.parametrize("since", ["soon", "-1d", "9" * 9 + "d"])

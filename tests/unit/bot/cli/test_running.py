@@ -13,9 +13,9 @@ import pytest
 from filelock import FileLock
 
 from bot.cli.running import EXIT_CODES, PATIENCE
-from bot.storage import beside, sqlite
-from bot.storage.beside import InSqlite
+from bot.storage import sqlite
 from bot.storage.opening import open_storage
+from bot.storage.sqlite import InSqlite
 from core import errors
 from tests.kit.ledgers import held
 from tests.unit.bot.cli.kit import Prompt, foreign
@@ -51,7 +51,7 @@ def locked(prompt: Prompt) -> None:
 
 
 def unwritable(prompt: Prompt) -> None:
-    with beside.transaction(prompt.storage) as tx:
+    with sqlite.transaction(prompt.storage) as tx:
         tx.run("drop table clarifications")
 
 

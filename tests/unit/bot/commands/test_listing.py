@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 
 from bot.commands import grammar
 from bot.views.lists import LINES, agent_row, listing, said, session_row
-from core.agents import SessionFact, ready_queue, tree
-from core.lists import page_of
+from core.index import SessionFact, ready_queue, tree
+from core.summary import page_of
 from tests.kit.builders import changed, record
 from tests.unit.bot.judges import RENDERER, judge_message
 from tests.unit.bot.strategies import NOW, words

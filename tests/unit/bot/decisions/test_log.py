@@ -292,11 +292,11 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
         first = await keeping.put(decided(1, signing))
         await keeping.quiet()
         await clock.advance(KEEP.total_seconds() / 2)
-        await keeping.log.forget()
+        await keeping.log.delete_old()
         assert await keeping.kinds() == ["decision"]
 
         await clock.advance(KEEP.total_seconds())
-        await keeping.log.forget()
+        await keeping.log.delete_old()
         assert await keeping.kinds() == ["decision", "forgotten"]
         assert (await keeping.lines())[0]["receipt"] is None
         assert await keeping.store.read("select * from decision_texts") == []
@@ -306,7 +306,7 @@ async def test_old_decisions_lose_receipt_and_text_and_the_oldest_entries_are_cu
         at = clock.now()
         await keeping.put(changed(decided(2, signing), answered_at=at, resolved_at=at))
         await keeping.quiet()
-        await keeping.log.forget()
+        await keeping.log.delete_old()
         assert await keeping.kinds() == ["forgotten", "decision", "cut"]
         without = await keeping.put(changed(first, receipt=None))
         await keeping.put(changed(without, receipt=first.current.receipt))  # it is too old to be logged again

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.oncall.source import SourceError, Timetable
+from bot.oncall.feeds import SourceError, Timetable
 from bot.people.directory import Installation, Profile
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.pager import Escalations
 from bot.storage.changes import Position, RecordChange
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.oncall.feeds import TOO_OLD, TRIES, Copies, Feeds, Matching, why_nobody
-from bot.oncall.source import Shift, SourceError, Timetable
+from bot.oncall.feeds import (
+    TOO_OLD,
+    TRIES,
+    Copies,
+    Feeds,
+    Matching,
+    Shift,
+    SourceError,
+    Timetable,
+    why_nobody,
+)
 from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings, name_key
 from bot.storage.opening import open_storage

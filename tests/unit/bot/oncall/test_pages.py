@@ -256,7 +256,7 @@ async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(wor
     await world.sent(*of, to=(DM,))
     assert await world.pages.open_pages() == []  # it is not there yet
     await world.store.run("update messages set channel = 'D1', ts = '1.1'")
-    await world.incidents.take([of[1].id], "U1")
+    await world.incidents.claim([of[1].id], "U1")
     assert await world.pages.open_pages() == [PagePlace("D1", "1.1", "CLR-1-001")]
     await world.store.run("update messages set thread_ts = '1.0'")
     assert await world.pages.open_pages() == []

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from bot.oncall import feeds
-from bot.oncall.feeds import Copies, Copy
+from bot.oncall.feeds import Copies, Copy, Shift, Timetable
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
-from bot.oncall.source import Shift, Timetable
 from bot.routing import Audiences
 from bot.storage.opening import open_storage
 from bot.storage.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.oncall.source import Move, Shift, Timetable, moves
+from bot.oncall.feeds import Move, Shift, Timetable, moves
 
 SINCE = datetime(2026, 10, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -102,9 +102,9 @@ async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -
     await people.members(AGENTS)
     await people.profile(ADE)
     await people.group(PLATFORM)
-    people.forget("channel", AGENTS)
-    people.forget("user", ADE)
-    people.forget("group", PLATFORM)
+    people.drop("channel", AGENTS)
+    people.drop("user", ADE)
+    people.drop("group", PLATFORM)
     assert ADE in await people.members(AGENTS)
     assert (await people.profile(ADE)).id == ADE
     assert await people.group(PLATFORM) == {ONCALL, ADE}
@@ -128,7 +128,7 @@ async def test_answer_from_before_a_fact_changed_is_not_kept(
     earlier = asyncio.create_task(people.members(AGENTS))
     await asked.wait()
     ws.state.channels[AGENTS].members.remove(ADE)
-    people.forget("channel", AGENTS)
+    people.drop("channel", AGENTS)
     later = asyncio.create_task(people.members(AGENTS))
     await asyncio.sleep(0)
     go_on.set()
@@ -154,12 +154,12 @@ async def test_name_is_known_although_more_of_a_person_may_have_changed(
 async def test_disabled_user_group_is_looked_at_again_whenever_it_may_be_enabled(
     people: People, ws: Workspace
 ) -> None:
-    people.forget("group itself", PLATFORM)
+    people.drop("group itself", PLATFORM)
     people.doubt()
     assert await people.group(PLATFORM)
     people.doubt()
     ws.disable_group(PLATFORM)
-    people.forget("group itself", PLATFORM)
+    people.drop("group itself", PLATFORM)
     await until(lambda: people.trouble_with(PLATFORM) == "Slack says no_such_subteam")
     ws.disable_group(PLATFORM, undo=True)
     people.doubt()
@@ -192,7 +192,7 @@ async def test_channels_of_a_person_are_kept_for_a_while_and_never_longer(
     seconds.now = 299
     assert FALLBACK in await people.channels_of(ADE)
     assert count(ws, "users.conversations") == 2
-    people.forget("channels of", ADE)
+    people.drop("channels of", ADE)
     assert FALLBACK not in await people.channels_of(ADE)
     seconds.now = 600
     ws.faults.add("users.conversations", "5xx:503")
@@ -217,7 +217,7 @@ async def test_locale_is_what_slack_said_last(people: People, ws: Workspace, sec
     assert people.known_locale(ADE) == "", "never asked: nothing waits for it"
     await people.profile(ADE)
     assert people.known_locale(ADE) == "de-DE"
-    people.forget("user", ADE)
+    people.drop("user", ADE)
     mail = ws.state.users[ADE].email
     assert (await people.by_email(mail)).locale == "", "users.lookupByEmail says none"
     assert people.known_locale(ADE) == "de-DE"

@@ -20,11 +20,10 @@ from bot import integrations
 from bot.errors import StorageMoved, StorageUnavailable
 from bot.retention.forget import Found, Traces, find
 from bot.retention.forget import forget as forget_all
-from bot.storage import beside
-from bot.storage.beside import InSqlite
+from bot.storage import sqlite
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
-from bot.storage.sqlite import changed_signal, tell_changed
+from bot.storage.sqlite import InSqlite, changed_signal, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.clarification import Clarification
@@ -438,7 +437,7 @@ async def test_log_that_still_holds_it_is_told_of(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
-    monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.1)
     kept, found = InSqlite(tmp_path / "clarify.db"), Found(GONE)
     with closing(sqlite3.connect(kept.database, isolation_level=None)) as reader:
         reader.execute("begin")

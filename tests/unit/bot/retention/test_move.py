@@ -15,11 +15,9 @@ import psycopg
 import pytest
 
 from bot.errors import BackupError, StorageMoved, StorageUnavailable
-from bot.retention.backup import backup, restore
-from bot.retention.move import move
-from bot.storage.beside import InSqlite
-from bot.storage.opening import open_storage
-from bot.storage.outside import Kept
+from bot.retention.backup import backup, move, restore
+from bot.storage.opening import Kept, open_storage
+from bot.storage.sqlite import InSqlite
 from bot.storage.tables import InPostgres
 from tests.kit.databases import Server, make_tables
 

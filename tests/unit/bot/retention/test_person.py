@@ -11,8 +11,8 @@ import pytest
 
 from bot.home import forget_viewer
 from bot.retention.person import Remains, Removed, forget_person
-from bot.storage.beside import InSqlite
 from bot.storage.ledger import fill
+from bot.storage.sqlite import InSqlite
 from bot.storage.store import Store
 from core.clarification import Clarification, Refusal
 from core.receipts import claims_of

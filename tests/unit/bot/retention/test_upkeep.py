@@ -15,7 +15,7 @@ import pytest
 from bot import home
 from bot.ask.inbox import lock_of
 from bot.oncall import pages
-from bot.retention.upkeep import Upkeep, sweep_all
+from bot.retention.forget import Upkeep, sweep_all
 from bot.storage.ledger import fill as fill_records
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
@@ -74,8 +74,8 @@ async def sweep(store: Store, needed: Subject = OPEN, now: float = NOW) -> dict[
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.retention.upkeep._BATCH", 2)
-    monkeypatch.setattr("bot.retention.upkeep._CLARIFICATIONS", 2)
+    monkeypatch.setattr("bot.retention.forget._BATCH", 2)
+    monkeypatch.setattr("bot.retention.forget._OVER_AT_ONCE", 2)
 
 
 async def hang(store: Store, name: str, *, expires_at: float, intent_at: float | None = None) -> None:

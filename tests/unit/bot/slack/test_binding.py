@@ -9,7 +9,7 @@ import pytest
 
 from bot.people.access import Person
 from bot.show.messages import MessageRow
-from bot.slack.control_origin import OriginCheck
+from bot.slack.listeners import OriginCheck
 from bot.slack.payloads import ControlOrigin, click_of, submission_of
 from bot.views import phrases
 from bot.views.codec import HomePress, ListPress, Press, seal

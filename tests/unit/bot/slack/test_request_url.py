@@ -12,7 +12,7 @@ import pytest
 import structlog
 from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.request_url import MissedEvents, NotTaken, RequestUrl
+from bot.slack.app import MissedEvents, NotTaken, RequestUrl
 from bot.slack.socket import Envelope, Json
 from tests.kit.clocks import ManualClock
 
@@ -125,7 +125,7 @@ async def send(url: RequestUrl, payload: object, **more: Any) -> int:
 
 async def status(url: RequestUrl, headers: dict[str, str], body: bytes) -> int:
     try:
-        await url.take(headers, body)
+        await url.respond(headers, body)
     except NotTaken as error:
         return error.status
     return 200

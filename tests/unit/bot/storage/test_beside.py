@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.storage.beside import InSqlite
+from bot.storage.sqlite import InSqlite
 from tests.kit.databases import open_store
 
 INSERT = "insert into onces (key) values (:key)"

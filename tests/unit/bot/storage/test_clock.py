@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.storage.clock import Sample, ServerClock
+from bot.storage.lease import Sample, ServerClock
 from bot.storage.opening import open_storage
 from core.clock import SystemClock
 from tests.kit.clocks import ManualClock

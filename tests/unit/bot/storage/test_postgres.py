@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.clock import Sample, ServerClock
-from bot.storage.lease import Lease, Terms, _LeaseAnswer
+from bot.storage.lease import Lease, Sample, ServerClock, Terms, _LeaseAnswer
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
@@ -156,7 +155,7 @@ async def test_leader_stops_a_margin_before_its_lease_ends_counted_from_when_it_
             return _LeaseAnswer(1, Sample(now - 2, now, 0.0), (None, None), here)
 
     lease = Lease(Granting(), "first", ServerClock(own), Terms(lasts=10.0, margin=3.0, renew=4.0))  # type: ignore[arg-type]
-    await lease.take()
+    await lease.acquire()
     await own.advance(3)
     assert lease.left == 2.0
     await own.advance(1)

@@ -12,11 +12,10 @@ import pytest
 
 from bot import integrations
 from bot.errors import StorageError, StorageUnavailable
-from bot.retention.move import move
-from bot.storage import beside, postgres, schema
-from bot.storage.beside import InSqlite
-from bot.storage.opening import open_storage
-from bot.storage.outside import Kept, kept_at
+from bot.retention.backup import move
+from bot.storage import postgres, schema, sqlite
+from bot.storage.opening import Kept, kept_at, open_storage
+from bot.storage.sqlite import InSqlite
 from bot.storage.tables import InPostgres
 from tests.kit.databases import Place, Server
 
@@ -79,7 +78,7 @@ async def test_check_names_a_database_of_another_release(place: Place) -> None:
     with pytest.raises(StorageError, match=why):
         await open_storage(place)
     if isinstance(place, Path):
-        result = beside.check_storage(place)
+        result = sqlite.check_storage(place)
     else:
         result = next(each for each in postgres.check(place, place) if not each.ok)
     assert (result.ok, why in result.text) == (False, True)

@@ -26,7 +26,6 @@ OF_ONE_DRIVER = {  # or have names put into statements
     ROOT / "storage" / name
     for name in (
         "sqlite.py",
-        "beside.py",
         "postgres.py",
         "lease.py",
         "tables.py",

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from bot.errors import StorageInUseError
-from bot.storage import beside, tables
+from bot.storage import sqlite, tables
 from bot.storage.opening import open_storage
 from bot.storage.schema import newest_version
 from bot.storage.tx import Tx
@@ -44,7 +44,7 @@ async def file(tmp_path: Path) -> Path:
     path = tmp_path / "clarify.db"
     await (await open_storage(path)).close()
     with closing(sqlite3.connect(path)) as db:
-        for table, columns in beside.columns(db).items():
+        for table, columns in sqlite.columns(db).items():
             if table == "installation":
                 continue
             types = {row[1]: row[2].lower() for row in db.execute(f"pragma table_info({table})")}
@@ -68,7 +68,7 @@ def _value(column: str, type_: str) -> Any:
 
 def contents(path: Path) -> Mapping[str, Any]:
     with closing(sqlite3.connect(path)) as db:
-        names = [*beside.columns(db), "sqlite_sequence"]
+        names = [*sqlite.columns(db), "sqlite_sequence"]
         return {name: sorted(db.execute(f"select * from {name}").fetchall()) for name in names}
 
 
@@ -101,7 +101,7 @@ from pg_index x join pg_class c on c.oid = x.indexrelid where c.relnamespace = c
 
 def test_both_databases_have_the_same_schema(url: str, file: Path) -> None:
     with closing(sqlite3.connect(file)) as ours, closing(psycopg.connect(url)) as theirs:
-        names = {*beside.columns(ours), "integrations"}
+        names = {*sqlite.columns(ours), "integrations"}
         assert columns(url).keys() - names == ITS_OWN
         its_columns = theirs.execute(ITS_COLUMNS).fetchall()
         assert {each for each in its_columns if each[0] in names} == {
@@ -144,7 +144,7 @@ def test_the_database_numbers_where_the_schema_says_so(url: str, file: Path) -> 
     with closing(sqlite3.connect(file)) as ours, closing(psycopg.connect(url)) as theirs:
         found = {
             (table, name)
-            for table in beside.columns(ours)
+            for table in sqlite.columns(ours)
             for _, name, type_, required, _, key in ours.execute(f"pragma table_info({table})")
             if key and type_.lower() == "integer" and not required
         }
@@ -174,7 +174,7 @@ def test_numbers_go_on_after_the_highest(url: str, file: Path) -> None:
 
 
 def test_nul_has_another_character_in_its_place(url: str, file: Path) -> None:
-    with beside.transaction(file) as tx:
+    with sqlite.transaction(file) as tx:
         tx.run("update texts set body = :body", body="a\x00b")
     with tables.new_tables(url, None) as (new, _):
         new.from_file(file)

@@ -30,7 +30,7 @@ from bot.views.render import RenderedMessage, Renderer
 from bot.views.wording import Verbosity
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
-from core.lists import PastDecision, page_of
+from core.summary import PastDecision, page_of
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, labels, shown
 from tests.unit.bot.strategies import NOW

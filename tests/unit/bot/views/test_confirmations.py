@@ -27,7 +27,7 @@ from core import answers
 from core.clarification import Answer, Approval, Clarification, Confirmation, Decider, Direct
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.ledgerformat import as_item, read_item
+from core.ledgerfiles import as_item, read_item
 from core.records import dump
 from core.transitions import abandoned, amended, answered, escalated, nudged
 from tests.kit.times import walk

@@ -17,7 +17,7 @@ from bot.views.page import page_card
 from bot.views.tables import Cell, Table
 from bot.views.wording import round_of
 from core.clarification import Answer, Approval, Clarification, Decider, Direct, Edit
-from core.lists import page_of
+from core.summary import page_of
 from core.transitions import abandoned, amended, answered
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of

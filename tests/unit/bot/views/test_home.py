@@ -13,8 +13,8 @@ from bot.views.codec import HomePress, unseal
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, DutyLine, home
 from bot.views.lists import QuestionRow
 from bot.views.render import Renderer
-from core.agents import BlockedOn
-from core.lists import Decided, DecidedBy
+from core.index import BlockedOn
+from core.summary import Decided, DecidedBy
 from tests.kit.clocks import START
 from tests.kit.times import judge_times, walk
 from tests.unit.bot.judges import NEVER, RENDERER, labels

@@ -21,7 +21,7 @@ from bot.views.lists import (
     which_question,
 )
 from core.clarification import Clarification, Holder
-from core.lists import ListPage, page_of
+from core.summary import ListPage, page_of
 from core.transitions import escalated, taken
 from tests.kit.times import walk
 from tests.unit.bot.judges import RENDERER, judge_message, judge_view, labels, shown

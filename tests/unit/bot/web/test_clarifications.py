@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from bot.ask.questions import Reading
 from bot.storage.ledger import DatabaseLedger
-from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
+from bot.web.guard import Callers
 from bot.web.server import build_app
 from core.clarification import Ask, Clarification, Decider, Question
 from core.hub import Hub

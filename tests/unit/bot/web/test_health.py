@@ -23,7 +23,7 @@ from bot.settings.model import ResponderSettings, RouteSettings, Settings
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
-from bot.web.callers import Callers
+from bot.web.guard import Callers
 from bot.web.health import Sources, health_routes, metrics_routes, producer_checks
 from bot.web.server import build_app
 from core.clarification import Status

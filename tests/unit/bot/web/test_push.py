@@ -16,7 +16,7 @@ import structlog
 from pydantic import SecretStr
 
 from bot.ask.client import TryAgain
-from bot.web.callers import Callers
+from bot.web.guard import Callers
 from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app
 from tests.kit.clocks import ManualClock

@@ -22,8 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
 from bot.settings.load import parse_settings
 from bot.settings.model import HttpSettings, Settings
-from bot.web.callers import Callers
-from bot.web.guard import stopping_of
+from bot.web.guard import Callers, stopping_of
 from bot.web.server import HttpServer, build_app, listen, most_connections
 from tests.kit.until import until
 from tests.unit.bot.web.serving import PATIENCE

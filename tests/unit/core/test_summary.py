@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.lists import page_of
+from core.summary import page_of
 
 
 @pytest.mark.parametrize(
