@@ -262,7 +262,7 @@ class NewQuestion(BaseModel):
         default=False, description="The action cannot be undone; then `risk` must be medium or high"
     )
     arguments: dict[str, Any] | None = Field(
-        default=None, description="The exact arguments of the action, up to 256 KB; people see all of them"
+        default=None, description="The exact arguments of the action, up to 256 KiB; people see all of them"
     )
     arguments_schema: dict[str, Any] | None = Field(
         default=None,

@@ -799,7 +799,9 @@ def export(
             "--output", "-o", metavar="FILE", help="Write to this file, completely or not at all.", **_FILE
         ),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV. No cell is taken for a formula.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Write CSV, without cells that run as formulas.")
+    ] = False,
 ) -> _Work:
     """Write the audit trail as JSON Lines: who asked, approved, changed or rejected what, and who was reminded and paged."""
     from bot.cli import reports
@@ -819,7 +821,7 @@ def forget(
         typer.Option(
             "--person",
             metavar="USER",
-            help="A person instead, by Slack user ID: what no signed decision holds about them. Lists what stays.",
+            help="A person instead, by Slack user ID: everything about them except signed decisions. Lists what stays.",
         ),
     ] = None,
     producer: Annotated[

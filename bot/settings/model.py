@@ -351,7 +351,7 @@ class HttpSettings(SettingsTable):
     listen: Annotated[str, AfterValidator(listen_address)] = "127.0.0.1:8787"
     """Where the HTTP server listens. Port 0 picks any free port."""
     origins: tuple[Annotated[str, AfterValidator(web_origin)], ...] = ()
-    """Web pages that may call `/mcp` without a token."""
+    """Web pages that may call `/mcp` without a token, in addition to those that the bot's own machine serves."""
 
     @property
     def is_asked_for(self) -> bool:
@@ -393,7 +393,9 @@ class StorageSettings(SettingsTable):
     listen_url_env: EnvironmentName | None = None
     """The variable with PostgreSQL's direct address, if `url_env` leads to a pooling proxy."""
     keep: Duration | None = None
-    """How long closed questions and other finished things are kept. The bot needs them to recognize duplicates."""
+    """How long closed questions and other finished things are kept; by default, for ever. The bot needs them to recognize
+    duplicates.
+    """
 
 
 DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
@@ -511,7 +513,7 @@ def _callback_table(value: object) -> object:
 
 class ProducerSettings(SettingsTable):
     """Who may ask: a token, the agents that use it, and their limits; or an AAEP agent that the bot connects to. Agents on
-    the bot's machine may also ask without a token.
+    the bot's machine may ask without a token, unless the tables require one; see docs/agents/http.md.
     """
 
     name: Name
@@ -753,7 +755,9 @@ class OnCallSettings(SettingsTable):
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
-    """Who is paged when: `after` counts from the escalation, `every` repeats the step until someone claims the question."""
+    """Who is paged when: `after` counts from the escalation, `every` repeats the step until someone claims the question.
+    Default: the question's thread and the people on call, every five minutes.
+    """
     announce: bool = False
     """Whether the bot sends a DM to people whose shift begins or ends."""
 

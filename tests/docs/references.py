@@ -38,7 +38,7 @@ from bot.commands import commands, grammar
 from bot.integrated import commands_of
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, ProducerSettings, SettingsTable
-from bot.show import callbacks
+from bot.show import callbacks, rollups
 from bot.slack import threads
 from bot.telemetry import Telemetry
 from bot.views import arguments
@@ -104,7 +104,8 @@ def _code(text: str) -> str:
 
 def settings() -> str:
     """Every table of clarify.toml, with its keys."""
-    return "\n".join(_tables(_hints(Configuration), ""))
+    text = "\n".join(_tables(_hints(Configuration), ""))
+    return re.sub(r"\bdocs/([\w/]+/)([\w-]+\.md)", r"[\2](../\1\2)", text)
 
 
 @cache
@@ -677,7 +678,10 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
         ("fields of a form", str(forms.MOST_FIELDS)),
         ("options of a field", str(forms.MOST_OPTIONS)),
         ("an answer of a responder (`[responders]`)", _bytes(responders.MOST)),
-        ("a text that a receipt has whole; a longer one stands there as its digest", _bytes(receipts.INLINE)),
+        (
+            "text included verbatim in a receipt; longer text is replaced by its digest",
+            _bytes(receipts.INLINE),
+        ),
         ("a receipt in an MCP result; a longer one is at its address", _bytes(RECEIPT_LIMIT)),
     ],
     "Waiting, listing, delivering": [
@@ -685,6 +689,7 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
             "open questions of a producer (`max_open`)",
             f"{ProducerSettings.model_fields['max_open'].default} by default",
         ),
+        ("an agent's open questions with cards of their own, per channel", str(rollups.LIMIT)),
         ("one request that waits (`wait`)", f"{LONGEST_WAIT} seconds"),
         ("requests that wait at once", f"{build._MOST_WAITING:,}"),
         ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),

@@ -46,6 +46,18 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
     assert "POST /questions" in welcome.text
 
 
+async def test_bot_takes_questions_while_slack_is_away_though_it_is_not_ready(stage: World) -> None:
+    """So an orchestrator must not route by /readyz: see deploy/kubernetes."""
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
+        await stage.workspace.refuse_connections()
+        await until(lambda: not bot.slack.app.connected)
+        assert [(await client.get(path)).status_code for path in ("/readyz", "/livez")] == [503, 200]
+        answer = await client.post("/questions", json={"question": "Which release?"})
+        assert (answer.status_code, answer.json()["status"]) == (201, "waiting")
+        await stage.workspace.accept_connections()
+        await stage.card("Which release?")
+
+
 class Swallowed(psycopg.AsyncConnection[Any]):
     """A connection behind a pooling proxy that hands no notices on."""
 
