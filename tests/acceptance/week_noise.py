@@ -118,9 +118,11 @@ def _twice(facts: Facts, spans: list[Span], figures: Counter[str]) -> Iterator[s
 
 
 def _is_trouble(facts: Facts, one: Span, other: Span) -> bool:
-    """Whether a card's own channel refused it: the page that says so may stand beside the question in the fallback channel."""
+    """Whether a card's own channel refused it: in the fallback channel what says so may stand beside the question, and before
+    its card is there.
+    """
     kinds = {facts.incidents[each.incident].kind for each in (one, other) if each.incident is not None}
-    return one.place == FALLBACK and kinds != {"escalated"}
+    return one.place == FALLBACK and (not other.message.key or kinds != {"escalated"})
 
 
 def _may_stay(facts: Facts, span: Span, at: float) -> bool:
