@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.dying import NEVER, Doomed
+from tests.acceptance.dying import NEVER, SIDE_BY_SIDE, Doomed
 from tests.acceptance.exchanges import Door, Exchange, FiledExchange, PagedExchange, check_all
 from tests.acceptance.world import World, a_world
 from workspace import Options
 
 IMPATIENT = Options(ack_timeout=1.5)
-SIDE_BY_SIDE = 4
 
 
 def made(world: World, token: str, how: str, seed: str, ways: tuple[str, ...] = ()) -> Exchange:
