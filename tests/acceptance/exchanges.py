@@ -167,7 +167,7 @@ class Exchange:
         number = 0
         async with asyncio.timeout(PATIENCE):
             while not self.is_over():
-                await asyncio.sleep(self.rng.uniform(0.0, 0.3))
+                await asyncio.sleep(self.rng.random() * self.around.people.moment)
                 async with self.around.people.turns[user]:
                     cards = [each for each in self.cards() if has_controls(each)]
                     if not cards:

@@ -60,10 +60,11 @@ class Act:
 
 
 class People:
-    """Who answers; each does one thing at a time."""
+    """Who answers; each does one thing at a time. `moment`: seconds in which what follows an acknowledgement comes."""
 
-    def __init__(self, workspace: Workspace, count: int = 12) -> None:
+    def __init__(self, workspace: Workspace, moment: float, count: int = 12) -> None:
         self.workspace = workspace
+        self.moment = moment
         self.turns: dict[str, asyncio.Lock] = {}
         self.last: dict[str, Act] = {}
         self.answered: dict[
@@ -135,8 +136,7 @@ class People:
         act.shown += outcome.errors.values()
         if not outcome.ok:
             act.shown.append(outcome.error)
-        # What follows an acknowledgement comes within a moment, where it comes.
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(self.moment)
         act.shown += [json.dumps(view.payload["blocks"]) for view in self.workspace.views(user)]
         if self.workspace.views(user):
             await self.workspace.close_view(user, everything=True)

@@ -85,6 +85,7 @@ class Around(ABC):
     workspace: Workspace
     headers: Mapping[str, str] = MappingProxyType({})  # of requests to the bot
     ledgers = "ledgers"  # the folder of their files
+    moment = 0.05  # seconds, for `People`
 
     def __init__(self, folder: Path, workspace: Workspace) -> None:
         self.folder = folder
@@ -93,7 +94,7 @@ class Around(ABC):
 
     @cached_property
     def people(self) -> People:
-        return People(self.workspace)
+        return People(self.workspace, self.moment)
 
     @abstractmethod
     def agent_of(self, door: str) -> Agent: ...

@@ -100,6 +100,7 @@ class Storm(Around):
 
     headers: Mapping[str, str] = MappingProxyType({"Authorization": f"Bearer {DESK_TOKEN}"})
     ledgers = ".agentx"
+    moment = 0.4
 
     def __init__(
         self,
