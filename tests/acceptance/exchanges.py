@@ -25,8 +25,9 @@ from workspace.state import Message
 
 PATIENCE = 300.0  # seconds; people have it while the process dies again and again
 AGENTS_OF_EACH = 9  # so that no agent has more open than it gets cards for
+ACK, RETRIES = 3.0, (0.0, 5.0, 30.0)  # how long Slack waits, and when it tries again
 # Until Slack's last try with an event is over.
-READ = sum((0.0, 5.0, 30.0)) + 4 * 3.0 + 3.0
+READ = sum(RETRIES) + ACK * (len(RETRIES) + 1) + 3.0
 _MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 
 Door = Literal["standard", "minimal", "http", "mcp"]
@@ -35,7 +36,7 @@ DOORS: tuple[Door, ...] = ("standard", "minimal", "http", "mcp")
 
 @dataclass
 class Exchange:
-    """`kind`: yes_no or freetext. `ways`: how people answer; `users`: who of them, or several at once."""
+    """`door`: how the agent asks. `kind`: yes_no or freetext. `ways`: how people answer; any that there are, unless said."""
 
     around: Around
     token: str

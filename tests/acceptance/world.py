@@ -33,7 +33,7 @@ from workspace.state import Message
 ACCUSING = ("nother program", "does not count")  # what is said of those who changed a ledger file
 
 
-class Tapped:
+class Keeping:
     """An agent that keeps each reply that reached it in `tries`, accepted or not."""
 
     replies: list[dict[str, Any]]
@@ -51,7 +51,7 @@ class Tapped:
         return next((reply for reply in self.replies if reply["reply_token"] == token), None)
 
 
-class StandardAgent(Tapped, DemoProducer):
+class StandardAgent(Keeping, DemoProducer):
     dialect: Literal["standard"] = "standard"
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class StandardAgent(Tapped, DemoProducer):
         return await super()._reply(request)
 
 
-class MinimalAgent(Tapped, MinimalProducer):
+class MinimalAgent(Keeping, MinimalProducer):
     """Nothing is replayed."""
 
     dialect: Literal["minimal"] = "minimal"

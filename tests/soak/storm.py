@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.acceptance.exchanges import DOORS, Exchange, PagedExchange, wrong_with
+from tests.acceptance.exchanges import ACK, DOORS, RETRIES, Exchange, PagedExchange, wrong_with
 from tests.acceptance.world import Around, MinimalAgent, StandardAgent, has_controls
 from tests.kit.databases import Server
 from tests.kit.until import until
@@ -91,7 +91,6 @@ ALONE = ("killed", "killed", "socket cut", "agent away", "Slack", "Slack")
 LIVES_ON = ("socket cut", "agent away", "Slack", "Slack")
 SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
 PAGED = 0.12  # of the questions: somebody escalates them
-_ACK, _RETRIES = 3.0, (0.0, 5.0, 30.0)
 _NAMED = re.compile(r" with (rpl-\d+)\?")
 
 
@@ -372,7 +371,7 @@ def _stands(workspace: Workspace, message: Message) -> bool:
 async def scene(folder: Path, server: Server | None, seed: int, replicas: int) -> AsyncIterator[Storm]:
     """The replicas run, with all around them."""
     rng = random.Random(seed)  # noqa: S311
-    options = Options(ack_timeout=_ACK, retry_delays=_RETRIES)
+    options = Options(ack_timeout=ACK, retry_delays=RETRIES)
     async with (
         Workspace(options=options) as workspace,
         StandardAgent() as standard,

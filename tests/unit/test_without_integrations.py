@@ -17,7 +17,7 @@ MORE = (
     *(f"tests/unit/bot/{each}" for each in ("cli", "oncall", "retention", "settings", "web")),
     *(f"tests/scenario/test_{each}.py" for each in ("approvals", "paging", "questions")),
 )
-# The pages of docs/ describe the integrations, too, the figures of bench measure them, the week has a calendar; and coding agents
+# The pages of docs/ describe the integrations, too, the figures of bench measure them, the week pages through one; and coding agents
 # are not installed in the copy.
 OF_THEM = (
     "tests/docs",
