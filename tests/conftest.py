@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import functools
 import gc
 import os
@@ -14,14 +13,11 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import httpx
 import hypothesis
 import pytest
 import structlog
-import uvicorn
 from httpx._transports import default as _default
 
 from bot import integrations
@@ -74,7 +70,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if (marker := metafunc.definition.get_closest_marker("either_database")) is not None:
-        late = [pytest.mark.ci] if marker.kwargs.get("in_ci") else []
+        late = [] if marker.kwargs.get("always") else [pytest.mark.ci]
         databases = ["SQLite", pytest.param("replicas", marks=late)]
         metafunc.parametrize("_database", databases, indirect=True)
 
@@ -125,21 +121,8 @@ vars(_default)["create_ssl_context"] = functools.cache(httpx.create_ssl_context)
 vars(structlog.get_config()["processors"][-1])["_exception_formatter"] = structlog.dev.plain_traceback
 
 
-class _Hasty(ModuleType):
-    """asyncio for uvicorn, whose end takes a tenth of a second even where nobody is connected: bots end thousands of times."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    @staticmethod
-    async def sleep(seconds: float) -> None:
-        await asyncio.sleep(min(seconds, 0.002))
-
-
-vars(uvicorn.server)["asyncio"] = _Hasty("asyncio")
-
 # What may be stored a little later is stored at the end of a bot at the latest, which would wait for it.
-Store.write_soon.__defaults__ = (0.005,)
+Store.soon = 0.005
 
 PATIENT = 30.0  # seconds
 

@@ -33,6 +33,7 @@ from bot.show.messages import DELETED, Fresh, MessageRow, Messages, put
 from bot.show.messenger import MessageOutcome
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
+from bot.views.inert import is_user
 from core.clock import Clock
 from core.escalation import Failed, Paged
 
@@ -344,8 +345,9 @@ class Pages:
 def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[Incident]) -> bool:
     """Whether others of the pages to one target cover all open incidents of `row` (pure): newer ones about them or, of a card
     or reminder that cannot be posted, about another one of its question, or any about the escalated question. If `row` is
-    posted, only posted ones count; else also those whose failure is one of the incident's own step. `incidents`: those of all
-    the pages, as far as they share an incident or a question with `row`.
+    posted, only posted ones count; else also those whose failure is one of the incident's own step. Once all of them are closed,
+    a newer page about them that stays in direct messages is enough: `row` was not deleted in time.
+    `incidents`: those of all the pages, as far as they share an incident or a question with `row`.
     """
     known = {each.id: each for each in incidents}
     theirs = [(each, *pair) for each in others if each.failed in {None, DELETED} for pair in _items(each)]
@@ -364,8 +366,17 @@ def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[
                 return True
         return False
 
-    left = [known[each] for each, _ in _items(row) if each in known and known[each].is_open]
-    return bool(left) and all(map(is_covered, left))
+    mine = [known[each] for each, _ in _items(row) if each in known]
+    if left := [each for each in mine if each.is_open]:
+        return all(map(is_covered, left))
+    stay = (each for each in others if (each.page or 0) > (row.page or 0) and _stays(each, known))
+    return any({each for each, _ in _items(row)} <= {each for each, _ in _items(other)} for other in stay)
+
+
+def _stays(row: MessageRow, known: Mapping[int, Incident]) -> bool:
+    """Whether a page in direct messages stays, as its user has seen it, and says how all that it is about ended."""
+    is_over = not any(known[each].is_open for each, _ in _items(row) if each in known)
+    return is_over and row.ts is not None and row.failed is None and row.seen and is_user(row.target)
 
 
 def _is_instead(other: Incident, mine: Incident) -> bool:

@@ -27,7 +27,6 @@ _BATCH = 256
 _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
 _LOOK = 0.5  # seconds between checks on a slow commit
-_SOON = 0.05  # seconds that `write_soon` waits for a transaction to join: longer than a card or a click takes
 
 
 class Store(ABC):
@@ -44,6 +43,9 @@ class Store(ABC):
     secret: bytes
     clock: Clock
     horizon = Tx.stamp
+    soon = (
+        0.05  # seconds that `write_soon` waits for a transaction to join: longer than a card or a click takes
+    )
     is_shared = False
     name = ""
 
@@ -65,10 +67,10 @@ class Store(ABC):
         self._queue.put_nowait((work, done))
         return await done
 
-    def write_soon(self, work: Work[_T], within: float = _SOON) -> asyncio.Future[_T]:
-        """Like `write`, but joins the next transaction, or starts one after `within` seconds."""
+    def write_soon(self, work: Work[_T], within: float | None = None) -> asyncio.Future[_T]:
+        """Like `write`, but joins the next transaction, or starts one after `within` seconds, or `soon`."""
         loop = asyncio.get_running_loop()
-        at = loop.time() + within
+        at = loop.time() + (self.soon if within is None else within)
         if not self._soon or at < self._hurry_at:
             self._hurry_at = at
             loop.call_at(at, self._hurry)

@@ -14,7 +14,7 @@ import re
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from tests.bench.counting import CHANGES
 from tests.kit.lives import Life, Place
 
 NEVER = 10**9
+SIDE_BY_SIDE = 4  # sweeps
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
 
@@ -70,6 +71,24 @@ class Doomed(Life):
         code = await self.stop()
         assert code in {0, -signal.SIGKILL}, self.last_words()
         return code == 0
+
+
+async def killed_at_steps(folder: Path, every: int, killed: Callable[[Path, int], Awaitable[bool]]) -> int:
+    """Kill at each `every`-th step, until none is left to make: `killed` does so in a folder, False if it was over before.
+    Returns how many kills there were.
+    """
+
+    async def sweep(first: int) -> int:
+        for number, at in enumerate(range(first, NEVER, SIDE_BY_SIDE * every)):
+            place = folder / f"at{at}"
+            await asyncio.to_thread(place.mkdir)
+            if not await killed(place, at):
+                return number
+        raise AssertionError
+
+    async with asyncio.TaskGroup() as group:
+        sweeps = [group.create_task(sweep(number)) for number in range(1, SIDE_BY_SIDE + 1)]
+    return sum(each.result() for each in sweeps)
 
 
 @dataclass(frozen=True)

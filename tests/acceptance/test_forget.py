@@ -62,7 +62,7 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
     return clarification
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         clarification = await a_course_of_things(stage, bot)
@@ -89,7 +89,7 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World
     assert SECRET not in json.dumps(record)
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
     async with stage.bot() as bot:
@@ -105,7 +105,7 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     assert list(leaks(stage, SECRET)) == []
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         card = await stage.ask(question=f"{SECRET}?")
@@ -134,7 +134,7 @@ async def test_what_a_person_typed_goes_though_nobody_said_yet_which_question_it
     assert not list(kept(stage, SECRET))
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_words_go_from_the_memory_of_every_bot(stage: World) -> None:
     """What nobody took yet pages on, without its words; a list of agents names no agent of it."""
 
@@ -228,7 +228,7 @@ async def test_message_that_slack_will_not_delete_is_emptied(stage: World) -> No
         assert next(m for m in stage.workspace.messages(AGENTS) if m.ts == card.ts).text == "(forgotten)"
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     async with stage.bot():
         await stage.ask(question=f"{SECRET}?")

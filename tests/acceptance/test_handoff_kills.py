@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.dying import NEVER, Doomed
+from tests.acceptance.dying import NEVER, Doomed, killed_at_steps
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import LONG, World, a_world, has_controls
 from tests.kit.world import said
 from workspace.seed import AGENTS, FOLAKE, ONCALL
 from workspace.state import Message
-
-SIDE_BY_SIDE = 4
 
 
 class Handover:
@@ -73,7 +71,6 @@ class Handover:
 
 async def killed(folder: Path, at: int) -> bool:
     """One handoff whose process dies at step `at`, and another process that goes on; False: it was over before."""
-    await asyncio.to_thread(folder.mkdir)
     async with a_world(folder, options=IMPATIENT) as world:
         handed = Handover(world, at)
         async with Doomed.at(world, at) as life:
@@ -88,24 +85,8 @@ async def killed(folder: Path, at: int) -> bool:
         return died
 
 
-async def sweep(folder: Path, first: int, stride: int) -> int:
-    """Kill at steps `first`, `first + stride`, …; returns how many kills there were until none was left to make."""
-    await asyncio.to_thread(folder.mkdir)
-    kills = 0
-    for at in range(first, NEVER, stride):
-        if not await killed(folder / str(at), at):
-            break
-        kills += 1
-    return kills
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.long)])
 async def test_kill_at_every_step_of_a_handoff_that_is_taken(tmp_path: Path, every: int) -> None:
     """Each in a world of its own: pages of one policy that follow each other closely wait to become one."""
-    async with asyncio.TaskGroup() as group:
-        sweeps = [
-            group.create_task(sweep(tmp_path / str(number), number, SIDE_BY_SIDE * every))
-            for number in range(1, SIDE_BY_SIDE + 1)
-        ]
-    assert sum(each.result() for each in sweeps) * every >= 48
+    assert await killed_at_steps(tmp_path, every, killed) * every >= 48

@@ -40,7 +40,7 @@ def clarification_of(card: Message) -> object:
     return (card.metadata or {})["event_payload"]["clarification"]
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
     async with stage.bot() as bot:
         keeper = retention(bot)

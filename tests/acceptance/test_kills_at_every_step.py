@@ -10,28 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.dying import NEVER, Doomed
-from tests.acceptance.exchanges import (
-    DirectExchange,
-    Exchange,
-    FiledExchange,
-    McpExchange,
-    PagedExchange,
-    check_all,
-)
+from tests.acceptance.dying import NEVER, SIDE_BY_SIDE, Doomed
+from tests.acceptance.exchanges import Door, Exchange, FiledExchange, PagedExchange, check_all
 from tests.acceptance.world import World, a_world
 from workspace import Options
 
 IMPATIENT = Options(ack_timeout=1.5)
-SIDE_BY_SIDE = 4
 
 
-async def whole(exchange: Exchange, seed: int | str) -> None:
-    await exchange.play(random.Random(seed))  # noqa: S311
+def made(world: World, token: str, how: str, seed: str, ways: tuple[str, ...] = ()) -> Exchange:
+    """An exchange of a dialect, or of another of `KINDS`."""
+    kind, door = KINDS.get(how, (Exchange, world.agent.dialect))
+    return kind(world, token, door, random.Random(seed), ways=ways)  # noqa: S311
+
+
+async def whole(exchange: Exchange) -> None:
+    await exchange.play()
     await exchange.end()
 
 
-async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[Exchange]) -> int:
+async def sweep(world: World, steps: Iterable[int | Sequence[str]], how: str) -> int:
     """Kill at each of `steps`, by their number or by the path to them, which is that of a click: nobody types. Returns how many
     kills there were until a step was not met.
     """
@@ -43,10 +41,11 @@ async def sweep(world: World, steps: Iterable[int | Sequence[str]], kind: type[E
         async with Doomed.at(world, step) as life:
             if work is not None:
                 assert not await life.died_before(work)
-            exchange = kind(world, f"rpl-{number}", f"sess_{number}", alone=isinstance(step, int))
+            ways = () if isinstance(step, int) else ("click",)
+            exchange = made(world, f"rpl-{number}", how, f"{world.folder.name} {step}", ways)
             exchanges.append(exchange)
             life.arm()
-            work = asyncio.create_task(whole(exchange, f"{world.folder.name} {step}"))
+            work = asyncio.create_task(whole(exchange))
             if await life.died_before(work):
                 exchange.look_at_disk()
                 continue
@@ -62,11 +61,11 @@ REPLY = {"standard": "producer POST /aaep/v1/replies", "minimal": "producer POST
 # A tenth fewer than there are today: each commit, write and call of the way is a step.
 FEWEST = {"standard": 45, "minimal": 41, "direct": 39, "mcp": 39, "paged": 100}
 # How an agent asks, or what becomes of its question, where that is another exchange.
-KINDS: dict[str, type[Exchange]] = {
-    "direct": DirectExchange,
-    "mcp": McpExchange,
-    "paged": PagedExchange,
-    "filed": FiledExchange,
+KINDS: dict[str, tuple[type[Exchange], Door]] = {
+    "direct": (Exchange, "http"),
+    "mcp": (Exchange, "mcp"),
+    "paged": (PagedExchange, "standard"),
+    "filed": (FiledExchange, "standard"),
 }
 
 # What must not be lost or done twice: the step that it is, and what it follows.
@@ -137,7 +136,7 @@ async def test_kill_before_and_after_each_edge(tmp_path: Path, way: str) -> None
         await asyncio.to_thread(folder.mkdir)
         async with a_world(folder, "standard", IMPATIENT) as world:
             world.file.write_text(world.file.read_text().replace(*MORE.get(way, ("", ""))))
-            kills = await sweep(world, [*(moments[each] for each in mine), NEVER], KINDS.get(way, Exchange))
+            kills = await sweep(world, [*(moments[each] for each in mine), NEVER], way)
             return mine[kills:]
 
     async with asyncio.TaskGroup() as group:
@@ -149,13 +148,13 @@ async def test_kill_before_and_after_each_edge(tmp_path: Path, way: str) -> None
 @pytest.mark.parametrize("dialect", [*REPLY, "paged"])
 async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
     """Another database driver or HTTP client would take steps away, and the sweep below would not notice."""
-    kind = KINDS.get(dialect, Exchange)
+    how = dialect
     dialect, steps = (dialect, STEPS) if dialect in REPLY else ("standard", {*STEPS, "Slack chat.delete"})
     async with a_world(tmp_path, dialect, IMPATIENT) as world:
         async with Doomed.at(world, NEVER, all=True) as life:
             await world.get_acquainted()
             life.arm()
-            work = asyncio.create_task(whole(kind(world, "rpl-1", "sess_1"), 1))
+            work = asyncio.create_task(whole(made(world, "rpl-1", how, "1")))
             assert not await life.died_before(work)
             assert await life.survived()
         met = (world.folder / "epitaph.txt").read_text().splitlines()
@@ -185,13 +184,12 @@ async def test_kill_at_every_step_from_question_to_updated_card(
     """At each n-th step: both dialects take the same steps but for the reply, which a direct asker fetches. A question
     that is paged takes more: its page is posted, and deleted once it is answered elsewhere.
     """
-    kind = KINDS.get(dialect, Exchange)
 
     async def one(number: int) -> int:
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
         async with a_world(folder, "standard" if dialect in KINDS else dialect, IMPATIENT) as world:
-            return await sweep(world, count(number, SIDE_BY_SIDE * every), kind)
+            return await sweep(world, count(number, SIDE_BY_SIDE * every), dialect)
 
     async with asyncio.TaskGroup() as group:
         sweeps = [group.create_task(one(number)) for number in range(1, SIDE_BY_SIDE + 1)]

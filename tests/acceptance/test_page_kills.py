@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from core.clock import SystemClock
-from tests.acceptance.dying import NEVER, Doomed, Plan, install
+from tests.acceptance.dying import NEVER, Doomed, Plan, install, killed_at_steps
 from tests.acceptance.test_kills_at_every_step import IMPATIENT
 from tests.acceptance.world import World, a_world
 from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from workspace.state import Message
 
-SIDE_BY_SIDE = 4
 EVERY = timedelta(minutes=1)
 STEPS = f'steps = [{{after = "0s", notify = ["dm"], every = "{EVERY.seconds}s"}}]'
 
@@ -35,7 +34,6 @@ def a_repeat_later(plan: Plan) -> None:
 
 async def killed(folder: Path, at: int) -> bool:
     """A process dies at step `at`, counted from the repeat's post, and another one goes on; False: it was over before."""
-    await asyncio.to_thread(folder.mkdir)
     async with a_world(folder, options=IMPATIENT) as world:
         text = world.file.read_text()
         world.file.write_text(text.replace(f'users = ["{ONCALL}"]', f'users = ["{ONCALL}"]\n{STEPS}'))
@@ -90,25 +88,7 @@ def pages(world: World) -> list[Message]:
     return world.workspace.direct(ONCALL)
 
 
-async def sweep(folder: Path, first: int, stride: int) -> list[str]:
-    """Kill at steps `first`, `first + stride`, …; the names of the steps until none was left to make."""
-    await asyncio.to_thread(folder.mkdir)
-    met: list[str] = []
-    for at in range(first, NEVER, stride):
-        if not await killed(folder / str(at), at):
-            break
-        met.append((folder / str(at) / "epitaph.txt").read_text().strip())
-    return met
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
 async def test_kill_at_every_step_of_a_repeat_leaves_one_page(tmp_path: Path, every: int) -> None:
-    async with asyncio.TaskGroup() as group:
-        sweeps = [
-            group.create_task(sweep(tmp_path / str(number), number, SIDE_BY_SIDE * every))
-            for number in range(1, SIDE_BY_SIDE + 1)
-        ]
-    met = [name for each in sweeps for name in each.result()]
-    print(met)  # noqa: T201
-    assert len(met) * every >= 12
+    assert await killed_at_steps(tmp_path, every, killed) * every >= 12

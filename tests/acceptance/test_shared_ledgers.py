@@ -21,9 +21,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.dying import NEVER, Doomed, Plan, install
-from tests.acceptance.exchanges import ACCUSING
+from tests.acceptance.world import ACCUSING, question
 from tests.acceptance.world import World as Outside
-from tests.acceptance.world import question
 from tests.kit.until import until
 from tests.kit.world import World, said
 from tests.scenario.typist import of_issue

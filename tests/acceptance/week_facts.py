@@ -6,11 +6,11 @@ import bisect
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from tests.acceptance.week_plan import MINUTE, POLICIES
 from tests.acceptance.week_story import Change
 from tests.acceptance.week_world import World
 
@@ -59,6 +59,21 @@ class Incident:
     log: tuple[Entry, ...]
 
 
+@dataclass(frozen=True)
+class Quiet:
+    """Somebody has it, and nobody is paged: until that is `ended`, or `over` by the clock."""
+
+    since: float
+    ended: float
+    over: float
+
+    def covers(self, at: float) -> bool:
+        return self.since <= at < min(self.ended, self.over)
+
+
+TAKE_TIMEOUTS = {policy.name: policy.take_timeout for policy in POLICIES}
+
+
 class Walls:
     """What the bot's clock said when, in seconds since 1970."""
 
@@ -91,9 +106,6 @@ class Walls:
     def jumped(self, since: float, until: float) -> bool:
         return any(since <= at <= until for at, _ in self.jumps)
 
-    def forward(self, since: float, until: float) -> float:
-        return sum(by for at, by in self.jumps if since < at <= until and by > 0)
-
 
 class Lives:
     def __init__(self, lives: list[tuple[float, float]]) -> None:
@@ -123,13 +135,6 @@ class Lives:
                 return at
             due = max(ends)
         return at
-
-    def was_cut(self, at: float, within: float, now: float) -> bool:
-        """Whether what began at `at` may not have come to its end by `now`, as it takes so long."""
-        return now < at + within or any(at <= ends < at + within for _, ends in self._lives)
-
-    def __iter__(self) -> Iterator[tuple[float, float]]:
-        return iter(self._lives)
 
 
 class Facts:
@@ -220,6 +225,27 @@ class Facts:
                 if each.escalated_at != now.escalated_at or each.status != "escalated"
             )
             found.append((now, next(after, self.lives.end)))
+        return found
+
+    def quiets(self, incident: Incident) -> list[Quiet]:
+        """How long each of those who took or snoozed it had it."""
+        found: list[Quiet] = []
+        lasts = TAKE_TIMEOUTS.get(incident.policy or "", 15 * MINUTE)
+        for index, entry in enumerate(incident.log):
+            if entry.what not in {"taken", "snoozed"}:
+                continue
+            until = entry.until or entry.wall + lasts
+            who = entry.user if entry.what == "taken" else entry.by
+            ended = (
+                each.at
+                for each in incident.log[index + 1 :]
+                if each.what in {"began", "handed", "taken", "snoozed"}
+                or (each.what == "not mine" and each.by == who)
+            )
+            # A clock that is put back so far would make it longer than anybody meant.
+            far = until - 2 * (until - entry.wall)
+            over = min(self.walls.reach(until, entry.at), self.walls.falls_to(far, entry.at))
+            found.append(Quiet(entry.at, next(ended, float("inf")), over))
         return found
 
     def by_key(self) -> dict[str, Incident]:

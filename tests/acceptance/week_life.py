@@ -10,24 +10,19 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
 
 import bot.app
 import bot.base
-import bot.integrations.ical.source
 import bot.oncall.build
 import bot.storage.sqlite
 from bot.app import Bot
-from bot.integrations.ical.reader import LeftOut, Unreadable, in_calendar
-from bot.oncall.feeds import Shift, SourceError
 from bot.settings.model import Settings
 from bot.show.build import resume_when_back
 from bot.storage.ledger import DatabaseLedger
@@ -36,7 +31,7 @@ from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import RenderedMessage, Renderer
 from core.clock import Clock
-from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
+from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection
 
@@ -100,8 +95,6 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.oncall.build, "Outside", lambda *_, **__: Pagers(outer, life().effect))
     patch.setattr(bot.base, "People", lambda *_: Directory(outer))
     patch.setattr(bot.oncall.build, "AccessControl", lambda **_: Gate(outer))
-    patch.setattr(bot.integrations.ical.source, "HttpClient", lambda _: Calendars(outer))
-    patch.setattr(bot.integrations.ical.source, "_worked_out", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.storage.sqlite, "_SqliteConnection", InlineConnection)
     commit = bot.storage.sqlite._commit
@@ -118,17 +111,6 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         processors=[partial(_keep_faults, current.faults)],
     )
-
-
-async def _read_here(
-    feed: bytes, zone: str, since: datetime, until: datetime
-) -> tuple[tuple[Shift, ...], tuple[LeftOut, ...]]:
-    """Without the process that the bot has for it: there is no time in which that could work."""
-    try:
-        shifts, left_out = in_calendar(feed, ZoneInfo(zone), since, until)
-    except Unreadable as error:
-        raise SourceError(str(error)) from None
-    return tuple(Shift.from_json(each.as_json()) for each in shifts), tuple(left_out)
 
 
 def _keep_faults(faults: list[str], _logger: object, name: str, event: structlog.typing.EventDict) -> str:

@@ -43,7 +43,6 @@ def noise(facts: Facts, figures: Counter[str]) -> Iterator[str]:
     yield from _twice(facts, spans, figures)
     yield from _for_what_is_over(facts, spans, figures)
     yield from _gone_too_early(facts, spans, figures)
-    _count(facts, figures)
 
 
 def _is_in_sight(post: SlackMessage) -> bool:
@@ -100,7 +99,12 @@ def _twice(facts: Facts, spans: list[Span], figures: Counter[str]) -> Iterator[s
         for one, other in combinations(sorted(mine, key=lambda span: span.message.at), 2):
             begins, ends = max(one.begins, other.begins), min(one.ends, other.ends)
             was_under_way = 0 <= other.message.at - overs.get(other.incident or 0, _NEVER) < _UNDER_WAY
-            if one.message is other.message or ends <= begins or was_under_way or _has_moved(other):
+            if (
+                one.message is other.message
+                or ends <= begins
+                or was_under_way
+                or _is_trouble(facts, one, other)
+            ):
                 continue
             figures["replaced" if ends < _NEVER else "standing twice"] += 1
             deadline = _deadline(facts, place, begins)
@@ -113,9 +117,12 @@ def _twice(facts: Facts, spans: list[Span], figures: Counter[str]) -> Iterator[s
                 )
 
 
-def _has_moved(span: Span) -> bool:
-    """Whether it is a card that its own channel refused: the page that said so may be there first."""
-    return span.place == FALLBACK and not span.message.key
+def _is_trouble(facts: Facts, one: Span, other: Span) -> bool:
+    """Whether a card's own channel refused it: in the fallback channel what says so may stand beside the question, and before
+    its card is there.
+    """
+    kinds = {facts.incidents[each.incident].kind for each in (one, other) if each.incident is not None}
+    return one.place == FALLBACK and (not other.message.key or kinds != {"escalated"})
 
 
 def _may_stay(facts: Facts, span: Span, at: float) -> bool:
@@ -193,25 +200,3 @@ def _gone_too_early(facts: Facts, spans: list[Span], figures: Counter[str]) -> I
             figures["page after page"] += 1
         elif span.ends < overs.get(span.incident, _NEVER):
             yield f"{_name(span)}: gone at {span.ends:.0f}, and nothing else in {span.place} is about {span.question}"
-
-
-def _count(facts: Facts, figures: Counter[str]) -> None:
-    """How many messages each person and each channel got, and how many stand there in the end."""
-    posted, standing, most = Counter[str](), Counter[str](), Counter[str]()
-    changes: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for post in facts.outer.posts:
-        posted[post.channel] += 1
-        if not _is_in_sight(post):
-            figures["posts in threads"] += 1
-            continue
-        changes[post.channel].append((post.at, 1))
-        if (gone := facts.outer.deleted.get(post.spot)) is not None:
-            changes[post.channel].append((gone, -1))
-    for place, each in changes.items():
-        for _, change in sorted(each):
-            standing[place] += change
-            most[place] = max(most[place], standing[place])
-    for place in sorted(posted):
-        figures[f"{place} posts"] += posted[place]
-        figures[f"{place} standing"] += standing[place]
-        figures[f"{place} most at once"] += most[place]

@@ -3,53 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.acceptance.week_course import NOTICED, Course
-from tests.acceptance.week_facts import Facts, Incident
+from tests.acceptance.week_facts import Entry, Facts, Incident
 from tests.acceptance.week_noise import noise
-from tests.acceptance.week_plan import HOUR, MINUTE, POLICIES, SLA
+from tests.acceptance.week_plan import GROUPS, MINUTE, POLICIES, SLA
 from tests.acceptance.week_story import Act, CardAct, Change
-from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call
 
 _SOON = 5.0  # seconds that a due thing may take
 _UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges
 _LANDING = 15.0
-_ASKED_AGAIN = 180.0 + 30 + _SOON
+_GATE = 70.0  # alike pages are held back and sent together: a minute at most
+_NOTICED = 65.0  # until a clock that jumped is noticed
+LAST = -1  # the last resort, in place of a step
+_PAUSES = {policy.name: policy.longest_pause for policy in POLICIES}
+_ON_CALL: dict[str, set[str | None]] = {
+    policy.name: {
+        *policy.users,
+        *(
+            user
+            for step in policy.steps
+            for to in step.notify
+            if to.startswith("group:")
+            for user in GROUPS[to[6:]]
+        ),
+    }
+    for policy in POLICIES
+}
 
 
 @dataclass
 class Verdict:
     problems: list[str] = field(default_factory=list)
     figures: Counter[str] = field(default_factory=Counter)
-    late: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
-        late = sorted(self.late) or [0.0]
-        words = ", ".join(f"{name} {count}" for name, count in sorted(self.figures.items()))
-        return f"{words}; pages late by {late[len(late) // 2]:.2f} s (median), {late[-1]:.0f} s (most)"
+        return ", ".join(f"{name} {count}" for name, count in sorted(self.figures.items()))
 
 
 def judge(facts: Facts) -> Verdict:
     """All that is wrong, in words; none of it should be."""
     verdict = Verdict()
-    courses = _courses(facts, verdict)
+    _paged(facts, verdict)
+    _called(facts, verdict)
     for changes in facts.changes.values():
         _attended(facts, changes, verdict)
-    _lists_are_due(facts, courses, verdict)
-    _nothing_lost(facts, courses, verdict)
+    _nothing_lost(facts, verdict)
     _nothing_twice(facts, verdict)
-    _nobody_after_acknowledging(facts, courses, verdict)
+    _nobody_after_acknowledging(facts, verdict)
     _acts_are_kept(facts, verdict)
-    verdict.problems += only_who_is_on_call(facts, courses, verdict.figures)
-    verdict.problems += nobody_was_there(facts, courses, verdict.figures)
-    _calendars_are_asked(facts, verdict)
-    _nobody_after_taking(facts, verdict)
     _one_has_it_in_hand(facts, verdict)
     _reminders_go_to_who_has_it(facts, verdict)
-    _broken_calendars_are_told(facts, verdict)
     _consent_of_different_people(facts, verdict)
     verdict.problems += noise(facts, verdict.figures)
     verdict.figures["questions"] = len(facts.plan.questions)
@@ -103,13 +110,12 @@ def _chased(facts: Facts, now: Change, after: Change | None, reminded: float, ve
 def _due(facts: Facts, now: Change, wall: float) -> float:
     """When it must be done that is due when the clock says `wall`."""
     at = facts.walls.reach(wall, now.at)
-    slack = _SOON + (NOTICED if facts.walls.jumped(at - MINUTE, at + MINUTE) else 0)
+    slack = _SOON + (_NOTICED if facts.walls.jumped(at - MINUTE, at + MINUTE) else 0)
     return facts.lives.settled(at, slack)
 
 
-def _courses(facts: Facts, verdict: Verdict) -> dict[int, Course]:
-    """Each escalation is one incident, and its pages come as its policy says."""
-    found: dict[int, Course] = {}
+def _paged(facts: Facts, verdict: Verdict) -> None:
+    """Each escalation is one incident, about which people are paged until somebody has it."""
     known = facts.by_key()
     for changes in facts.changes.values():
         for begins, ends in facts.escalations(changes):
@@ -120,25 +126,75 @@ def _courses(facts: Facts, verdict: Verdict) -> dict[int, Course]:
                     verdict.problems.append(f"{key}: escalated at {begins.at:.0f}, and nobody was to know")
                 if incident is None:
                     continue
-            course = found[incident.id] = Course(facts, incident)
-            course.run(ends)
-            verdict.problems += course.problems
-            verdict.late += course.late
             verdict.figures["escalations"] += 1
-            verdict.figures["acknowledged"] += len(course.quiets)
-    return found
+            verdict.figures["acknowledged"] += len(facts.quiets(incident))
+            verdict.problems += _paged_until_somebody_has_it(facts, incident, ends)
 
 
-def _lists_are_due(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
-    """A list of what waits for somebody comes when something in it is due; it is no repeat of its own."""
-    for page in {page for course in courses.values() for page in course.early}:
-        others = [courses.get(number) for number in facts.due_items[page]]
-        verdict.figures["lists that repeat early"] += 1
-        if all(course is not None and page in course.early for course in others):
-            verdict.problems.append(f"page {page}: a list of which nothing was due")
+def _paged_until_somebody_has_it(facts: Facts, incident: Incident, ends: float) -> Iterator[str]:
+    """At once, then within each pause of the policy; at once again where a page failed, or was passed on."""
+    watch = _Watch(facts, incident)
+    began = incident.log[0].at
+    jumps = [(at, None) for at, _ in facts.walls.jumps if at > began]
+    for at, entry in sorted([*((each.at, each) for each in incident.log), *jumps], key=lambda each: each[0]):
+        if at <= ends:
+            if watch.latest < at:
+                break
+            watch.take_in(at, entry)
+        elif entry is not None and entry.what == "sent" and at > ends + 3:
+            yield f"{incident.key}: paged at {at:.0f}, after it was over"
+    if watch.latest < min(ends, facts.lives.end):
+        yield f"{incident.key} ({incident.policy}): nobody was paged by {watch.latest:.0f}"
 
 
-def _nothing_lost(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
+class _Watch:
+    """When the next page about an incident is due, by what happened so far."""
+
+    def __init__(self, facts: Facts, incident: Incident) -> None:
+        self._facts = facts
+        self._pause = _PAUSES.get(incident.policy or "", float("inf"))
+        self._quiets = facts.quiets(incident)
+        self._due = incident.log[0].at
+        self._pages, self._failed = set[int | None](), set[int | None]()  # since it began anew
+
+    @property
+    def latest(self) -> float:
+        """When it must be there."""
+        jumped = self._facts.walls.jumped(self._due - 3 * MINUTE, self._due + 3 * MINUTE)
+        return self._facts.lives.settled(self._due, _GATE + (_NOTICED if jumped else 0))
+
+    def take_in(self, at: float, entry: Entry | None) -> None:
+        """None: the clock jumps. One that is put back may keep it waiting for as long again."""
+        if (quiet := next((each for each in self._quiets if each.covers(at)), None)) is not None:
+            self._due = quiet.over
+        elif entry is None:
+            self._due = at + self._pause + MINUTE
+        elif entry.what in {"began", "handed"}:
+            self._due, self._pages, self._failed = at, set(), set()
+        elif entry.what == "not mine" and any(each.ended == at for each in self._quiets):
+            self._due = at
+        elif entry.what == "sent" or (entry.what == "failed" and entry.page is None):
+            self._due = self._facts.lives.resumed(at) + self._pause
+            self._pages.add(entry.page)
+            self._failed.discard(entry.step)
+        elif entry.what == "failed" and entry.page in self._pages and entry.step not in self._failed:
+            self._failed.add(entry.step)
+            self._due = self._due if LAST in self._failed else at
+
+
+def _called(facts: Facts, verdict: Verdict) -> None:
+    """A page calls those on call for its policy, those whom its steps name, and who was handed what it is about."""
+    for page in facts.pages:
+        logs = [facts.incidents[number].log for number in facts.items[page.id]]
+        may_be = {entry.user for log in logs for entry in log if entry.what in {"taken", "handed"}}
+        may_be |= _ON_CALL.get(page.policy or "", set())
+        named = {user for each in facts.sendings[page.id] for user in (each.target, *each.mentions)}
+        verdict.figures["pages judged"] += 1
+        if others := {user for user in named if user.startswith("U")} - may_be:
+            verdict.problems.append(f"page {page.id} ({page.policy}) at {page.at:.0f}: called {others}")
+
+
+def _nothing_lost(facts: Facts, verdict: Verdict) -> None:
     """What was to be sent is there, or was refused and the next step told so, or was needed by nobody any more."""
     posted = {post.key: post.at for post in facts.outer.posts}
     for page, sendings in facts.sendings.items():
@@ -148,7 +204,7 @@ def _nothing_lost(facts: Facts, courses: dict[int, Course], verdict: Verdict) ->
                 verdict.problems.append(f"{each.message}: is said to be sent, and is nowhere")
             if each.state == "wanted" and facts.page_at[page] < facts.lives.end - 10 * MINUTE:
                 verdict.problems.append(f"page {page} to {each.target}: never settled")
-        _failures_told(facts, page, posted, courses, verdict)
+        _failures_told(facts, page, posted, verdict)
     taken = {(each.page, each.variable) for each in facts.outer.taken}
     for page, sendings in facts.sendings.items():
         for each in sendings:
@@ -156,9 +212,7 @@ def _nothing_lost(facts: Facts, courses: dict[int, Course], verdict: Verdict) ->
                 verdict.problems.append(f"page {page} through {each.target}: is said to be sent, and was not")
 
 
-def _failures_told(
-    facts: Facts, page: int, posted: dict[str, float], courses: dict[int, Course], verdict: Verdict
-) -> None:
+def _failures_told(facts: Facts, page: int, posted: dict[str, float], verdict: Verdict) -> None:
     """A message that is not there in time counts as failed, for everything that still waits."""
     latest = facts.lives.settled(facts.page_at[page], _LANDING)
     slack = [each for each in facts.sendings[page] if each.via == "slack"]
@@ -166,20 +220,21 @@ def _failures_told(
         return
     known = facts.lives.settled(facts.page_at[page], _LANDING + 60)
     for number in facts.due_items[page]:
-        course = courses.get(number)
-        if course is None or any(e.page == page and e.what == "failed" for e in course.incident.log):
+        incident = facts.incidents[number]
+        if incident.kind != "escalated":
             continue
-        if not _settles(course, facts.page_at[page], known):
+        is_told = any(e.page == page and e.what == "failed" for e in incident.log)
+        if not is_told and not _settles(facts, incident, facts.page_at[page], known):
             verdict.problems.append(
-                f"page {page} about {course.incident.key}: did not arrive, and nothing came of it"
+                f"page {page} about {incident.key}: did not arrive, and nothing came of it"
             )
 
 
-def _settles(course: Course, since: float, until: float) -> bool:
+def _settles(facts: Facts, incident: Incident, since: float, until: float) -> bool:
     """Whether it was acknowledged, passed on or over in between."""
     whats = {"taken", "snoozed", "handed", "closed", "not mine"}
-    return any(e.what in whats and since - _UNDER_WAY <= e.at <= until for e in course.incident.log) or any(
-        quiet.since <= since <= quiet.ended for quiet in course.quiets
+    return any(e.what in whats and since - _UNDER_WAY <= e.at <= until for e in incident.log) or any(
+        quiet.since <= since <= quiet.ended for quiet in facts.quiets(incident)
     )
 
 
@@ -200,7 +255,7 @@ def _nothing_twice(facts: Facts, verdict: Verdict) -> None:
                 )
 
 
-def _nobody_after_acknowledging(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
+def _nobody_after_acknowledging(facts: Facts, verdict: Verdict) -> None:
     """Nothing arrives about what somebody has in hand, or what is over."""
     arrived = [
         (p.at, int(p.key.split(":")[1]), p.key) for p in facts.outer.posts if p.key.startswith("page:")
@@ -210,17 +265,16 @@ def _nobody_after_acknowledging(facts: Facts, courses: dict[int, Course], verdic
     ]
     for at, page, name in arrived:
         mine = [facts.incidents[number] for number in facts.items[page]]
-        if all(_is_calm(incident, courses.get(incident.id), at) for incident in mine):
+        if all(_is_calm(facts, incident, at) for incident in mine):
             verdict.problems.append(f"{name}: arrived at {at:.0f}, when nobody was needed for {mine[0].key}")
 
 
-def _is_calm(incident: Incident, course: Course | None, at: float) -> bool:
+def _is_calm(facts: Facts, incident: Incident, at: float) -> bool:
     """Whether nobody was to be paged about it for some seconds before `at`."""
     closed = next((e.at for e in incident.log if e.what == "closed"), float("inf"))
     if closed < at - _UNDER_WAY:
         return True
-    quiets = course.quiets if course is not None else []
-    return any(quiet.since < at - _UNDER_WAY and at < min(quiet.ended, quiet.over) for quiet in quiets)
+    return any(quiet.since < at - _UNDER_WAY and quiet.covers(at) for quiet in facts.quiets(incident))
 
 
 def _acts_are_kept(facts: Facts, verdict: Verdict) -> None:
@@ -234,56 +288,6 @@ def _acts_are_kept(facts: Facts, verdict: Verdict) -> None:
         done = any(e.what in {whats[act.verb], "closed"} and e.at <= act.at + 1 for log in logs for e in log)
         if not done:
             verdict.problems.append(f"page {act.page}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
-
-
-def _calendars_are_asked(facts: Facts, verdict: Verdict) -> None:
-    """Every few minutes, as long as there is a bot."""
-    slow = [fault for fault in facts.plan.faults if fault.kind == "slow directory"]
-    for policy in facts.plan.calendars:
-        asked = [each.at for each in facts.outer.fetches if each.policy == policy]
-        for begins, ends in facts.lives:
-            for one, other in pairwise([begins, *(at for at in asked if begins < at < ends), ends]):
-                if other - one > _ASKED_AGAIN and not any(f.begins < other and f.ends > one for f in slow):
-                    verdict.problems.append(f"{policy}'s calendar: not asked from {one:.0f} to {other:.0f}")
-
-
-def _nobody_after_taking(facts: Facts, verdict: Verdict) -> None:
-    """Who is told that pages stop is not paged: by what the ledger says, whatever the log of pages does."""
-    trust = {policy.name: policy.take_timeout for policy in POLICIES}
-    escalated = {number: each for number, each in facts.incidents.items() if each.kind == "escalated"}
-    arrived: dict[str, list[float]] = defaultdict(list)
-    for post in facts.outer.posts:
-        for number in facts.due_items[int(post.key.split(":")[1])] if post.key.startswith("page:") else ():
-            if number in escalated:
-                arrived[escalated[number].clarification or ""].append(post.at)
-    given_back: dict[str, list[float]] = defaultdict(list)
-    for act in facts.story.acts:
-        for number in facts.items[act.page] if act.verb in {"notmine", "snooze", "hand"} else ():
-            given_back[facts.incidents[number].clarification or ""].append(act.began)
-    by_id = {each.clarification: each for each in escalated.values()}
-    for name, changes in facts.changes.items():
-        held = [c for b, c in pairwise([None, *changes]) if c and (b is None or _hold(b) != _hold(c))]
-        for now, after in zip(held, [*held[1:], None], strict=True):
-            if now.taken_by is None or now.status != "escalated" or name not in by_id:
-                continue
-            lasts = trust.get(by_id[name].policy or "", 15 * MINUTE)
-            wall = facts.walls.at(now.at)
-            ends = min(
-                after.at if after is not None else facts.lives.end,
-                facts.walls.reach(wall + lasts, now.at),
-                facts.walls.falls_to(wall - lasts, now.at),
-                *(at for at in given_back[name] if at > now.at),
-            )
-            verdict.figures["taken"] += 1
-            verdict.problems += [
-                f"{name}: paged at {at:.0f}, though {now.taken_by} took it at {now.at:.0f}"
-                for at in arrived[name]
-                if now.at + _UNDER_WAY < at < ends - 1
-            ]
-
-
-def _hold(change: Change) -> tuple[object, ...]:
-    return change.status, change.round, change.escalated_at, change.taken_by, change.handed_to
 
 
 def _one_has_it_in_hand(facts: Facts, verdict: Verdict) -> None:
@@ -340,34 +344,6 @@ def _reminders_go_to_who_has_it(facts: Facts, verdict: Verdict) -> None:
         verdict.figures["reminded in hand" if owners != {None} else "reminded"] += 1
         if (named := set(re.findall(r"<@(U\w+)>", post.draft.text))) != owners - {None}:
             verdict.problems.append(f"{post.key}: called {named}, in hand of {owners}")
-
-
-def _broken_calendars_are_told(facts: Facts, verdict: Verdict) -> None:
-    """The fallback channel hears of a calendar that cannot be read, once however long that lasts."""
-    for policy in facts.plan.calendars:
-        away: list[tuple[float, float]] = []
-        for each in sorted(facts.plan.outages, key=lambda outage: outage.begins):
-            if each.policy == policy:
-                joins = bool(away) and each.begins <= away[-1][1] + 10 * MINUTE
-                begins, ends = away.pop() if joins else (each.begins, each.ends)
-                away.append((begins, max(ends, each.ends)))
-        told = [
-            p.at
-            for p in facts.outer.posts
-            if p.key.startswith(f"word:feed:{policy}:") and "cannot be" in p.draft.text
-        ]
-        for begins, ends in away:
-            heard = sum(begins <= at <= ends for at in told)
-            verdict.figures["broken calendars told"] += heard
-            lasts = ends - begins > 12 * HOUR
-            refused = any(
-                f.kind == "channel" and f.begins < begins + HOUR and f.ends > begins
-                for f in facts.plan.faults
-            )
-            if heard > 1 or (lasts and not heard and not refused):
-                verdict.problems.append(
-                    f"{policy}'s calendar was away from {begins:.0f} to {ends:.0f}: told {heard} times"
-                )
 
 
 def _consent_of_different_people(facts: Facts, verdict: Verdict) -> None:

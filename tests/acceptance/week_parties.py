@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-from yarl import URL
-
-from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.http import HttpClient, HttpStream
+from bot.errors import SlackUnreachableError
 from bot.oncall.outside import OutsidePager, PagerText
 from bot.people.access import AccessRefusal, Person
 from bot.people.directory import Installation, Profile
@@ -20,7 +15,6 @@ from bot.routing import Audience
 from bot.show import outbox
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from core.clarification import Clarification, Decider, Standing
-from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 from tests.kit.times import walk
 
@@ -67,15 +61,6 @@ class Outside:
     variable: str
 
 
-@dataclass(frozen=True)
-class Fetch:
-    """A calendar was asked for; `version`: the number of what it said, None: nothing that can be read."""
-
-    at: float
-    policy: str
-    version: int | None
-
-
 class Outer:
     """The world outside, for the whole week; `now` is true time, whatever clocks say."""
 
@@ -86,7 +71,6 @@ class Outer:
         self.refusals: list[tuple[float, str]] = []  # when, of which message
         self.taken: list[Outside] = []
         self.refused_outside: list[Outside] = []
-        self.fetches: list[Fetch] = []
         self.landed: Callable[[SlackMessage], None] = lambda _: None
         # By channel and ts: what a message said since when; when it was deleted; when people replied in its thread.
         self.said: dict[Spot, list[tuple[float, str]]] = {}
@@ -108,10 +92,7 @@ class Outer:
         return not any(a.user == user and a.begins <= now < a.ends for a in self.plan.absences)
 
     def is_present(self, user: str) -> bool:
-        return self.is_present_at(user, self.now())
-
-    def is_present_at(self, user: str, at: float) -> bool:
-        return self.plan.draw("present", user, at // 7200) < 0.6
+        return self.plan.draw("present", user, self.now() // 7200) < 0.6
 
     async def wire(self) -> None:
         """Each call takes its time."""
@@ -282,23 +263,7 @@ class Directory:
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         await self._call()
-        return self._profile(user)
-
-    def _profile(self, user: str) -> Profile:
-        email, name = ADDRESSES.get(user, (None, user))
-        is_deleted = not self._outer.is_active(user)
-        return Profile(user, TEAM, name=name, names=(name,), email=email, is_deleted=is_deleted)
-
-    async def by_email(self, email: str) -> Profile:
-        await self._call()
-        for user, (address, _) in ADDRESSES.items():
-            if address == email and user != NOBODY:
-                return self._profile(user)
-        raise SlackRefusedError("users.lookupByEmail", code="users_not_found")
-
-    async def everybody(self) -> tuple[Profile, ...]:
-        await self._call()
-        return tuple(self._profile(user) for user in ADDRESSES if user != NOBODY)
+        return Profile(user, TEAM, name=user, names=(user,), is_deleted=not self._outer.is_active(user))
 
     async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
         await self._call()
@@ -368,64 +333,3 @@ class Gate:
 
     async def trouble_with(self, named: str) -> str | None:
         return None
-
-
-class Calendars(HttpClient):
-    """The calendars' addresses, over HTTP: `https://calendar.invalid/{policy}`."""
-
-    def __init__(self, outer: Outer) -> None:
-        super().__init__(None)
-        self._outer = outer
-
-    @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str | URL,
-        body: bytes | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        silence: float | None = None,
-    ) -> AsyncIterator[HttpStream]:
-        yield await self._answer(URL(url).path.strip("/"), (headers or {}).get("If-None-Match"))
-
-    async def _answer(self, policy: str, known: str | None) -> HttpStream:
-        plan = self._outer.plan
-        await self._outer.wire()
-        now = self._outer.now()
-        trouble = next(
-            (o.trouble for o in plan.outages if o.policy == policy and o.begins <= now < o.ends), None
-        )
-        versions = plan.calendars[policy]
-        number = max(n for n, each in enumerate(versions) if each.at <= now)
-        if trouble is not None:
-            self._outer.fetches.append(Fetch(now, policy, None))
-            return await self._troubled(trouble, versions[number].text)
-        self._outer.fetches.append(Fetch(now, policy, number))
-        etag = f'"{number}"'
-        if known == etag:
-            return _response(304)
-        return _response(200, versions[number].text, etag=etag)
-
-    async def _troubled(self, trouble: Trouble, text: bytes) -> HttpStream:
-        match trouble:
-            case "500":
-                return _response(500)
-            case "silent":
-                await asyncio.sleep(60)
-                raise aiohttp.SocketTimeoutError
-            case "refused":
-                raise ConnectionRefusedError
-            case "a web page":
-                return _response(200, b"<html>Please log in.</html>")
-            case "half of it":
-                return _response(200, text[: len(text) // 2])
-
-
-def _response(status: int, body: bytes = b"", **headers: str) -> HttpStream:
-    rest = [body]
-
-    async def read() -> bytes:
-        return rest.pop() if rest else b""
-
-    return HttpStream(status, headers, read)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
+from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Literal, get_args
-from zoneinfo import ZoneInfo
-
-from tests.acceptance.week_calendar import Outage, Version, history, outages
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WEEK = 7 * DAY
@@ -42,22 +38,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Policy:
-    """`source`: users, rotation or group, with whom; of a calendar `users` stand in, and its shifts are the `crew`'s."""
+    """`source`: users, rotation or group, with whom."""
 
     name: str
-    source: Literal["users", "rotation", "group", "calendar"]
+    source: Literal["users", "rotation", "group"]
     users: tuple[str, ...]
     take_timeout: float
     steps: tuple[Step, ...]
-    crew: tuple[str, ...] = ()
 
     @property
-    def zone(self) -> tzinfo:
-        return ZONE if self.source in {"rotation", "calendar"} else UTC
+    def longest_pause(self) -> float:
+        """Between two pages, as long as nobody has it."""
+        repeats = [step.every for step in self.steps if step.every is not None]
+        gaps = [after.after - step.after for step, after in pairwise(self.steps)]
+        return max(*gaps, min(repeats, default=self.take_timeout), 0.0)
 
 
 EVERY_DAY = (0, 1, 2, 3, 4, 5, 6)
-ZONE = ZoneInfo("Europe/Berlin")
 OFFICE: Hours = ((EVERY_DAY[:5], 8, 19), ((5,), 10, 12))
 POLICIES = (
     Policy(
@@ -89,49 +86,29 @@ POLICIES = (
         30 * MINUTE,
         (Step(0, ("dm",)), Step(10 * MINUTE, ("apprise:PAGER",))),
     ),
-    Policy(
-        "desk",
-        "calendar",
-        ("U0DS", "U0DT"),
-        15 * MINUTE,
-        (
-            Step(0, ("thread", "dm"), 30 * MINUTE),
-            Step(10 * MINUTE, ("apprise:PAGER",), None, OFFICE),
-            Step(20 * MINUTE, ("group:S0BACKUP",), None, ((EVERY_DAY, 22, 30),)),
-            Step(40 * MINUTE, ("channel:C0BOSSES",), HOUR),
-        ),
-        ("U0DA", "U0DB", "U0DC"),
-    ),
-    Policy(  # nobody stands in, and at night no step may go
+    Policy(  # at night no step may go
         "shop",
-        "calendar",
-        (),
+        "users",
+        ("U0SA", "U0SB", "U0SC"),
         10 * MINUTE,
         (
-            Step(0, ("dm",), 45 * MINUTE, ((EVERY_DAY, 7, 22),)),
-            Step(10 * MINUTE, ("thread",), None, ((EVERY_DAY[:5], 12, 23), ((5, 6), 4, 16))),
+            Step(0, ("thread", "dm"), 45 * MINUTE, ((EVERY_DAY, 7, 22),)),
+            Step(10 * MINUTE, ("group:S0BACKUP",), None, ((EVERY_DAY[:5], 12, 23), ((5, 6), 4, 16))),
             Step(25 * MINUTE, ("apprise:OTHER",), None, OFFICE),
         ),
-        ("U0SA", "U0SB", "U0SC"),
     ),
 )
 GROUPS = {"S0INFRA": POLICIES[1].users, "S0BACKUP": ("U0BA", "U0BB")}
-ROTATION_START, ROTATION_HOURS, ROTATION_ZONE = datetime(2026, 1, 5, 2, 30), 12, "Europe/Berlin"  # noqa: DTZ001 - local
-_SHIFT = timedelta(hours=ROTATION_HOURS)
 # Agents by the beginning of their names: the channel, and the policy if there is one.
 ROUTES = {
     "plat": ("C0PLAT", "platform"),
     "infra": ("C0INFRA", "infra"),
     "apps": ("C0APPS", "apps"),
-    "desk": ("C0DESK", "desk"),
     "shop": ("C0SHOP", "shop"),
     "lone": ("C0LONE", None),
 }
-_SHARES = (2, 2, 2, 4, 4, 1)
-CREWS = {policy.name: policy.crew for policy in POLICIES if policy.crew}
-PEOPLE = tuple(
-    sorted({user for policy in POLICIES for user in (*policy.users, *policy.crew)} | {*GROUPS["S0BACKUP"]})
-)
+_SHARES = (4, 4, 2, 4, 1)
+PEOPLE = tuple(sorted({user for policy in POLICIES for user in policy.users} | {*GROUPS["S0BACKUP"]}))
 ANSWERERS = ("U0ANSWERER", "U0SECOND", "U0THIRD")
 
 
@@ -190,19 +167,6 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class Swap:
-    """`user` stands in, as `by` says at `at`: from then on, or `ahead` later; taken back `cancelled` later."""
-
-    policy: str
-    user: str
-    by: str
-    at: float
-    ahead: float
-    lasts: float
-    cancelled: float | None
-
-
-@dataclass(frozen=True)
 class Plan:
     seed: int
     beginning: datetime
@@ -211,9 +175,6 @@ class Plan:
     jumps: tuple[Jump, ...]
     restarts: tuple[Restart, ...]
     absences: tuple[Absence, ...]
-    swaps: tuple[Swap, ...]
-    calendars: dict[str, tuple[Version, ...]]
-    outages: tuple[Outage, ...]
 
     def draw(self, *parts: object) -> float:
         """A number in [0, 1) that depends on the seed and `parts` alone, whoever asks in which order."""
@@ -233,14 +194,7 @@ def make(seed: int, questions: int, restarts: int) -> Plan:
         _jumps(rng),
         _restarts(rng, restarts),
         tuple(_absence(rng) for _ in range(24)),
-        tuple(sorted((_swap(rng) for _ in range(40)), key=lambda each: each.at)),
-        {name: history(seed, crew, beginning, _about(asked, name)) for name, crew in CREWS.items()},
-        outages(rng, tuple(CREWS)),
     )
-
-
-def _about(questions: tuple[Question, ...], policy: str) -> tuple[float, ...]:
-    return tuple(each.at for each in questions if ROUTES[each.agent.partition("-")[0]][1] == policy)
 
 
 def _questions(rng: random.Random, count: int) -> tuple[Question, ...]:
@@ -256,7 +210,7 @@ def _questions(rng: random.Random, count: int) -> tuple[Question, ...]:
 
 def _nights(rng: random.Random, first: int) -> Iterator[Question]:
     """For hours one person has many open questions of one policy."""
-    for night, head in enumerate(("plat", "desk", "plat")):
+    for night, head in enumerate(("plat", "shop", "plat")[: max(1, first // 20)]):
         begins = rng.uniform(0, WEEK - QUIET - 8 * HOUR)
         for number in range(first + 8 * night, first + 8 * night + 7):
             asked = _question(rng, number, begins + rng.uniform(0, 20) * MINUTE)
@@ -352,57 +306,6 @@ def _absence(rng: random.Random) -> Absence:
     return Absence(rng.choice(PEOPLE), begins, begins + rng.uniform(1, 14) * HOUR)
 
 
-def _swap(rng: random.Random) -> Swap:
-    policy = rng.choice(POLICIES)
-    user = rng.choice(PEOPLE)
-    return Swap(
-        policy.name,
-        user,
-        user if rng.random() < 0.5 else rng.choice((*policy.users, *policy.crew)),
-        rng.uniform(0, WEEK - QUIET),
-        rng.choice((0.0, rng.uniform(0.5, 20))) * HOUR,
-        rng.uniform(0.5, 8) * HOUR,
-        rng.uniform(0.1, 10) * HOUR if rng.random() < 0.3 else None,
-    )
-
-
-def rotation_turn(wall: float) -> int:
-    """The number of the shift of a rotation that a moment is in: it begins where the wall clock first says so."""
-    zone = ZoneInfo(ROTATION_ZONE)
-    local = datetime.fromtimestamp(wall, zone).replace(tzinfo=None)
-    number = int((local - ROTATION_START) / _SHIFT) + 1
-    while (ROTATION_START + number * _SHIFT).replace(tzinfo=zone).timestamp() > wall:
-        number -= 1
-    return number
-
-
-@lru_cache
-def _open_spans(hours: Hours, beginning: datetime) -> tuple[float, ...]:
-    """When hours begin and end by turns, in seconds since 1970: looked up minute by minute on a wall clock."""
-    since = int(beginning.timestamp() // MINUTE) - 3 * 24 * 60
-    found: list[float] = []
-    for minute in range(since, since + 16 * 24 * 60):
-        local = datetime.fromtimestamp(minute * MINUTE, ZONE)
-        at = local.hour + local.minute / 60
-        is_open = any(
-            (local.weekday() in days and begins <= at < ends)
-            or ((local.weekday() - 1) % 7 in days and at + 24 < ends)
-            for days, begins, ends in hours
-        )
-        if is_open != len(found) % 2:
-            found.append(minute * MINUTE)
-    return tuple(found)
-
-
-def open_since(step: Step, beginning: datetime, wall: float) -> tuple[bool, float, float]:
-    """Whether a step may go at a moment of the clock, since when, and until when."""
-    if not step.hours:
-        return True, 0.0, float("inf")
-    spans = _open_spans(step.hours, beginning)
-    at = bisect_right(spans, wall)
-    return at % 2 == 1, spans[at - 1], spans[at]
-
-
 def configuration() -> str:
     """The week as `clarify.toml`."""
     lines = ["[slack]", f'fallback_channel = "{FALLBACK}"', "[monitor]", f'sla = "{SLA / MINUTE:g}m"']
@@ -437,14 +340,5 @@ def _source(policy: Policy) -> list[str]:
         return ['group = "S0INFRA"', 'pick = "first_present"']
     if policy.source == "users":
         return [f"users = [{users}]"]
-    if policy.source == "calendar":
-        stand_ins = [f"users = [{users}]"] if users else []
-        return [
-            f'ical_env = "{policy.name.upper()}_CALENDAR"',
-            f'timezone = "{ZONE}"',
-            *stand_ins,
-        ]
-    start = ROTATION_START.isoformat()
-    return [
-        f'rotation = {{start = {start}, shift = "{ROTATION_HOURS}h", users = [{users}], timezone = "{ROTATION_ZONE}"}}'
-    ]
+    shifts = 'start = 2026-01-05T02:30:00, shift = "12h", timezone = "Europe/Berlin"'
+    return [f"rotation = {{{shifts}, users = [{users}]}}"]

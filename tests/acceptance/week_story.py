@@ -48,18 +48,6 @@ class CardAct:
 
 
 @dataclass(frozen=True)
-class Override:
-    """Who stands in from when to when, on the clock. It was made, and taken back, between two moments of true time."""
-
-    policy: str
-    user: str
-    since: float
-    until: float
-    made: tuple[float, float]
-    gone: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
 class Act:
     """What somebody did with a page. `confirmed`: they were told that it was done; else nobody knows."""
 
@@ -78,7 +66,6 @@ class Story:
     changes: dict[str, list[Change]] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
     card_acts: list[CardAct] = field(default_factory=list)
-    overrides: list[Override] = field(default_factory=list)
     lives: list[tuple[float, float]] = field(default_factory=list)
     active: dict[str, list[float]] = field(
         default_factory=dict
@@ -92,7 +79,6 @@ class WeekClock:
     def __init__(self, beginning: datetime) -> None:
         self._beginning = beginning
         self.offset = 0.0
-        self.jumps: list[tuple[float, float]] = []
 
     def now(self) -> datetime:
         return self._beginning + timedelta(seconds=asyncio.get_running_loop().time() + self.offset)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
-from dataclasses import replace
-from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,20 +25,17 @@ from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (
     MINUTE,
     PEOPLE,
-    POLICIES,
     TEAM,
     WEEK,
     Plan,
     Question,
     Restart,
-    Swap,
     configuration,
 )
 from tests.acceptance.week_story import (
     Act,
     CardAct,
     Change,
-    Override,
     Story,
     WeekClock,
     ask_of,
@@ -53,8 +48,6 @@ _ENVIRON = {
     "SLACK_APP_TOKEN": "xapp-week",
     "PAGER": "json://pager.invalid",
     "OTHER": "json://other.invalid",
-    "DESK_CALENDAR": "https://calendar.invalid/desk",
-    "SHOP_CALENDAR": "https://calendar.invalid/shop",
 }
 
 # What people read when it was done.
@@ -80,14 +73,13 @@ class World:
         self._life: Life | None = None
         self._up = asyncio.Event()
         self._last: dict[str, Change] = {}
-        self._questions = {each.session: each for each in plan.questions}
         self._by_id: dict[str, Question] = {}
         self._failures: list[BaseException] = []
 
     async def run(self) -> None:
         """The whole week."""
         await self._start()
-        works = (self._ask_all(), self._jump_all(), self._restart_all(), self._swap_all())
+        works = (self._ask_all(), self._jump_all(), self._restart_all())
         for each in works:
             self._spawn(each)
         while self._loop.time() < WEEK:
@@ -163,54 +155,6 @@ class World:
             await self._until(jump.at)
             self.clock.jump(jump.by)
             self.story.jumps.append((self._loop.time(), jump.by))
-
-    async def _swap_all(self) -> None:
-        for swap in self.plan.swaps:
-            await self._until(swap.at)
-            self._spawn(self._swap(swap))
-
-    async def _swap(self, swap: Swap) -> None:
-        """Have somebody stand in, by a command, and perhaps take that back."""
-        minutes = int(swap.lasts / MINUTE)
-        words = f"oncall hand <@{swap.user}> {minutes}m {swap.policy}"
-        life, since = await self._there(), self.clock.now()
-        if swap.ahead:
-            zone = next(policy.zone for policy in POLICIES if policy.name == swap.policy)
-            local = (since + timedelta(seconds=swap.ahead)).astimezone(zone)
-            local = local.replace(minute=45, second=0, microsecond=0)
-            since = local.replace(fold=0).astimezone(UTC)
-            words = f"oncall hand <@{swap.user}> from {local:%Y-%m-%dT%H:%M} for {minutes}m {swap.policy}"
-        ends = (since + timedelta(minutes=minutes)).timestamp()
-        began = self._loop.time()
-        said = await life.do(self._command(life, words, swap.by))
-        there = [number for number, until in await self._overrides(swap) if abs(until - ends) < 5]
-        if said is not None:
-            assert bool(there) == ("on call for" in said), (said, there)
-        if not there:
-            return
-        override = Override(swap.policy, swap.user, since.timestamp(), ends, (began, self._loop.time()))
-        self.story.overrides.append(override)
-        if swap.cancelled is None:
-            return
-        await asyncio.sleep(swap.cancelled)
-        began = self._loop.time()
-        while there[0] in [number for number, _ in await self._overrides(swap)]:
-            life = await self._there()
-            await life.do(self._command(life, f"oncall cancel {there[0]}", swap.by))
-        gone = (began, self._loop.time())
-        self.story.overrides[self.story.overrides.index(override)] = replace(override, gone=gone)
-
-    async def _command(self, life: Life, words: str, user: str) -> str:
-        return (await life.commands.run(words, Person(TEAM, user), Place("C0LONE"))).text
-
-    async def _overrides(self, swap: Swap) -> list[tuple[int, float]]:
-        """The numbers and ends of the overrides of a policy for somebody."""
-        while True:
-            life = await self._there()
-            found = await life.do(life.bot.board.roster.overrides())
-            if found is not None:
-                mine = [each for each in found if (each.policy, each.user) == (swap.policy, swap.user)]
-                return [(each.number, each.until.timestamp()) for each in mine]
 
     async def _ask_all(self) -> None:
         for question in self.plan.questions:

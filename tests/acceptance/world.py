@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from aiohttp import web
 
+import clarify
 from core.ledgerfiles import as_item
+from tests.acceptance.people import People
 from tests.kit import world
 from tests.kit.minimal import MinimalProducer
 from tests.kit.served import reserved_port
@@ -21,93 +26,50 @@ from tests.kit.world import config, said
 from workspace import Options, Workspace
 from workspace.controls import ControlError
 from workspace.demo.producer import DemoProducer
-from workspace.faults import Fault, Faults
 from workspace.interactions import Outcome
+from workspace.seed import FALLBACK
 from workspace.state import Message
 
-
-class Tap:
-    """Told by name whenever something reaches an outside party; tests lay fuses to it."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-        self._fuses: dict[str, Callable[[], None]] = {}
-
-    def __call__(self, name: str) -> None:
-        self.seen.append(name)
-        if (fuse := self._fuses.pop(name, None)) is not None:
-            fuse()
-
-    def lay(self, name: str, fuse: Callable[[], None]) -> None:
-        """Have `fuse` called the next time that `name` happens."""
-        self._fuses = {name: fuse}
+ACCUSING = ("nother program", "does not count")  # what is said of those who changed a ledger file
 
 
-class TappedFaults(Faults):
-    """Every Web API call asks for its fault first: that is when it has reached the workspace."""
-
-    def __init__(self, tap: Tap) -> None:
-        super().__init__()
-        self._tap = tap
-
-    def take(self, method: str, channel: str | None = None) -> Fault | None:
-        self._tap(method)
-        return super().take(method, channel)
-
-
-class Tapped:
-    """An agent that tells when a reply reached it and when it was taken; `tries` are all, accepted or not.
-
-    `before`, `after`: seconds that the next reply waits before and after it is taken.
-    """
+class Keeping:
+    """An agent that keeps each reply that reached it in `tries`, accepted or not."""
 
     replies: list[dict[str, Any]]
 
-    def __init__(self, tap: Tap, **how: Any) -> None:
+    def __init__(self, **how: Any) -> None:
         super().__init__(**how)
         self.tries: list[dict[str, Any]] = []
-        self.before = self.after = 0.0
-        self._tap = tap
 
-    @asynccontextmanager
-    async def taking(self, message: dict[str, Any]) -> AsyncIterator[None]:
-        if message.get("type") != "clarification.reply":
-            yield
-            return
-        before, after, self.before, self.after = self.before, self.after, 0.0, 0.0
-        self.tries.append(message)
-        self._tap("reply")
-        await asyncio.sleep(before)
-        yield
-        self._tap("replied")
-        await asyncio.sleep(after)
+    def keep(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "clarification.reply":
+            self.tries.append(message)
 
     def honoured(self, token: str) -> dict[str, Any] | None:
         """The reply that the agent goes on with."""
         return next((reply for reply in self.replies if reply["reply_token"] == token), None)
 
 
-class StandardAgent(Tapped, DemoProducer):
-    dialect = "standard"
+class StandardAgent(Keeping, DemoProducer):
+    dialect: Literal["standard"] = "standard"
 
-    def __init__(self, tap: Tap) -> None:
-        super().__init__(tap, agent_id="planner-agent", agent_name="Planner")
+    def __init__(self) -> None:
+        super().__init__(agent_id="planner-agent", agent_name="Planner")
 
     async def _reply(self, request: web.Request) -> web.Response:
-        async with self.taking(await request.json()):
-            response = await super()._reply(request)
-        return response  # noqa: RET504 - taken only now
+        self.keep(await request.json())
+        return await super()._reply(request)
 
 
-class MinimalAgent(Tapped, MinimalProducer):
+class MinimalAgent(Keeping, MinimalProducer):
     """Nothing is replayed."""
 
-    dialect = "minimal"
+    dialect: Literal["minimal"] = "minimal"
 
     async def _reply(self, request: web.Request) -> web.StreamResponse:
-        async with self.taking(await request.json()):
-            response = await super()._reply(request)
-        return response  # noqa: RET504 - taken only now
+        self.keep(await request.json())
+        return await super()._reply(request)
 
 
 Agent = StandardAgent | MinimalAgent
@@ -116,21 +78,107 @@ LONG = 300.0  # people have patience while the process dies again and again
 A_WHILE = 10.0
 
 
-class World:
+class Around(ABC):
+    """What surrounds the bot's processes, and what they left: records, receipts, ledger files, messages."""
+
+    folder: Path
+    workspace: Workspace
+    headers: Mapping[str, str] = MappingProxyType({})  # of requests to the bot
+    ledgers = "ledgers"  # the folder of their files
+    moment = 0.05  # seconds, for `People`
+
+    def __init__(self, folder: Path, workspace: Workspace) -> None:
+        self.folder = folder
+        self.workspace = workspace
+        self.seen: set[str] = set()  # the direct messages that the person on call has seen, by their `ts`
+
+    @cached_property
+    def people(self) -> People:
+        return People(self.workspace, self.moment)
+
+    @abstractmethod
+    def agent_of(self, door: str) -> Agent: ...
+
+    @abstractmethod
+    def rows(self, sql: str) -> list[Any]:
+        """What the storage holds, read beside the processes."""
+
+    @property
+    @abstractmethod
+    def addresses(self) -> list[str]:
+        """Where processes listen."""
+
+    @abstractmethod
+    def cards_of(self, token: str) -> list[Message]:
+        """The cards of what was asked in words that end with this token."""
+
+    def replies(self, token: str, door: str) -> list[dict[str, Any]]:
+        """All that reached an agent, accepted or not; a direct asker gets none."""
+        if door in {"http", "mcp"}:
+            return []
+        return [reply for reply in self.agent_of(door).tries if reply["reply_token"] == token]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every clarification, as it is kept."""
+        rows = self.rows("select body from clarifications order by issue, number")
+        return [as_item(json.loads(body)) for (body,) in rows]
+
+    def in_files(self) -> list[dict[str, Any]]:
+        """Every clarification as other implementations find it, archived or not."""
+        found: list[dict[str, Any]] = []
+        for path in self.folder.glob(f"{self.ledgers}/**/issue-*.json"):
+            with suppress(FileNotFoundError):  # it was moved just now
+                found += json.loads(path.read_text())["clarifications"]
+        return sorted(found, key=lambda record: (record["issueNumber"], record["id"]))
+
+    def record(self, token: str) -> dict[str, Any] | None:
+        """What was asked with this reply token, or, asked directly, with this key, or in words that end with it."""
+        found = [
+            r
+            for r in self.records()
+            if token in {r["aaep"]["replyToken"], r["aaep"].get("direct", {}).get("key")}
+            or r["thread"][0]["body"].endswith(f" with {token}?")
+        ]
+        assert len(found) < 2, f"{len(found)} records of one question"
+        return found[0] if found else None
+
+    def bot_messages(self) -> Iterator[Message]:
+        for channel in list(self.workspace.state.channels.values()):
+            yield from (m for m in list(channel.messages.values()) if m.bot_id)
+
+    def wrong_receipts(self) -> Iterator[str]:
+        """Each answer has one, which is valid, says the same, and is the log's."""
+        keys = {"keys": [json.loads(jwk) for (jwk,) in self.rows("select jwk from signing_keys")]}
+        logged = dict(self.rows("select jti, receipt from decisions where jti is not null"))
+        for record in self.records():
+            receipt = record["aaep"].get("receipt", "")
+            found = clarify.verify(receipt, keys=keys)
+            if found.problem or found.claims["decided_by"] != record["aaep"].get("decidedBy"):
+                yield f"{record['id']}: its receipt is {found.problem or 'of somebody else'}"
+            elif logged.get(found.claims["jti"], receipt) != receipt:
+                yield f"{record['id']}: the log has another receipt"
+
+    def accused(self) -> Iterator[str]:
+        """Nobody is accused of anything."""
+        for message in self.bot_messages():
+            if any(words in said(message) for words in ACCUSING):
+                yield f"somebody is accused: {message.text}"
+
+
+class World(Around):
     """One workspace, one agent, one folder, in which processes live and die one after the other."""
 
-    def __init__(self, folder: Path, workspace: Workspace, agent: Agent, tap: Tap, port: int) -> None:
+    def __init__(self, folder: Path, workspace: Workspace, agent: Agent, port: int) -> None:
         """`port`: where each process listens."""
-        self.folder = folder
-        self.seen: set[str] = set()  # the direct messages that the person on call has seen, by their `ts`
+        super().__init__(folder, workspace)
         self.port = port
-        self.workspace = workspace
         self.agent = agent
-        self.tap = tap
-        workspace.context.faults = TappedFaults(tap)
         self.file = folder / "clarify.toml"
         listen = f'[http]\nlisten = "127.0.0.1:{port}"\n'
         self.file.write_text(config(agent.url, dialect=agent.dialect, more=listen))
+
+    def agent_of(self, door: str) -> Agent:
+        return self.agent
 
     @property
     def log(self) -> Path:
@@ -177,7 +225,6 @@ class World:
             is_over = shown is None or not has_controls(shown)
             return bool(there - present) or is_over or was_told()
 
-        self.tap("clicked")
         try:
             outcome = await self.workspace.click(user, card.channel, card.ts, label=label)
         except ControlError:
@@ -201,36 +248,8 @@ class World:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the processes listened, one after the other."""
-        return [line["url"] for line in self.logged() if line.get("event") == "listening"]
-
-    def records(self) -> list[dict[str, Any]]:
-        """Every clarification, as it is kept."""
-        rows = self.rows("select body from clarifications order by issue, number")
-        return [as_item(json.loads(body)) for (body,) in rows]
-
-    def in_files(self) -> list[dict[str, Any]]:
-        """Every clarification as other implementations find it, archived or not."""
-        found: list[dict[str, Any]] = []
-        for path in self.folder.glob("ledgers/**/issue-*.json"):
-            with suppress(FileNotFoundError):  # it was moved just now
-                found += json.loads(path.read_text())["clarifications"]
-        return sorted(found, key=lambda record: (record["issueNumber"], record["id"]))
-
-    def record(self, token: str) -> dict[str, Any] | None:
-        """What was asked with this reply token, or, asked directly, with this key, or in words that end with it."""
-        found = [
-            r
-            for r in self.records()
-            if token in {r["aaep"]["replyToken"], r["aaep"].get("direct", {}).get("key")}
-            or r["thread"][0]["body"].endswith(f" with {token}?")
-        ]
-        assert len(found) < 2, f"{len(found)} records of one question"
-        return found[0] if found else None
-
-    def bot_messages(self) -> Iterator[Message]:
-        for channel in list(self.workspace.state.channels.values()):
-            yield from (m for m in channel.messages.values() if m.bot_id)
+        """Where the last process listens, or listened."""
+        return [f"http://127.0.0.1:{self.port}"]
 
     def cards(self, clarification: str | None = None) -> list[Message]:
         """The cards in all channels, of one clarification or of all."""
@@ -240,6 +259,19 @@ class World:
             if (m.metadata or {}).get("event_type") == "clarify_card"
             and clarification in {None, (m.metadata or {})["event_payload"]["clarification"]}
         ]
+
+    def cards_of(self, token: str) -> list[Message]:
+        return [m for m in self.cards() if f"with {token}?" in said(m)]
+
+    def nothing_is_loud(self) -> None:
+        """Nobody was alarmed, and the log says nothing that belongs to nobody else."""
+        alarms = [m.text for m in self.workspace.messages(FALLBACK)]
+        assert not alarms, alarms
+        loud = [line for line in self.logged() if line["level"] not in {"info", "warning"}]
+        assert not loud, loud
+        log = self.log.read_text(encoding="utf-8", errors="replace")
+        for word in ("Traceback", "Shall I go on", "xoxb-", "xapp-"):
+            assert word not in log
 
     def card_saying(self, text: str) -> Message | None:
         return next((m for m in self.cards() if text in said(m)), None)
@@ -262,10 +294,9 @@ async def a_world(
     folder: Path, dialect: str = "standard", options: Options | None = None
 ) -> AsyncIterator[World]:
     """A workspace and an agent; the process is each test's to start."""
-    tap = Tap()
     with reserved_port() as port:
-        async with Workspace(options=options) as workspace, AGENTS_BY_DIALECT[dialect](tap) as agent:
-            yield World(folder, workspace, agent, tap, port)
+        async with Workspace(options=options) as workspace, AGENTS_BY_DIALECT[dialect]() as agent:
+            yield World(folder, workspace, agent, port)
 
 
 def has_controls(message: Message) -> bool:
@@ -274,8 +305,8 @@ def has_controls(message: Message) -> bool:
 
 def question(token: str, session: str, **fields: Any) -> dict[str, Any]:
     """One that can be told from others, and comes once."""
-    own = {"event_id": f"evt_{token}", "question": f"Shall I go on with {token}?"}
-    return world.question(token, session=session, accepted_response_kinds=["yes_no"], **(own | fields))
+    own: dict[str, Any] = {"event_id": f"evt_{token}", "question": f"Shall I go on with {token}?"}
+    return world.question(token, session=session, **({"accepted_response_kinds": ["yes_no"]} | own | fields))
 
 
 def went_on(session: str) -> dict[str, Any]:

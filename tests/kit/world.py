@@ -477,11 +477,19 @@ async def scene(
     producer_clock: Clock | None = None,
 ) -> AsyncIterator[World]:
     """A workspace and a producer, on one clock. At its end, all that was told in Slack is looked through for times."""
-    clock = clock or SystemClock()
+    async with parties(options, clock := clock or SystemClock(), producer_clock) as (workspace, producer):
+        yield World(folder, workspace, producer, clock)
+
+
+@asynccontextmanager
+async def parties(
+    options: Options | None, clock: Clock, producer_clock: Clock | None = None
+) -> AsyncIterator[tuple[Workspace, DemoProducer]]:
+    """Those of a scene."""
     made = replace(options or PATIENT, clock=lambda: clock.now().timestamp())
     async with (
         Workspace(options=made) as workspace,
         DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,
     ):
-        yield World(folder, workspace, producer, clock)
+        yield workspace, producer
         judge_all(workspace)

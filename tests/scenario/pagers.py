@@ -17,11 +17,9 @@ from aiohttp import web
 from bot.app import Bot
 from tests.kit.clocks import LeapClock
 from tests.kit.served import served
-from tests.kit.times import judge_all
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, said
-from workspace import Options, Workspace
-from workspace.demo.producer import DemoProducer
+from tests.kit.world import World, config, controls, parties, said
+from workspace import Options
 from workspace.seed import AGENTS, FOLAKE, ONCALL
 from workspace.state import Message
 
@@ -164,13 +162,9 @@ class Night(World):
 async def night(folder: Path, *, seconds_to_ack: float = 30.0, speed: float = 1.0) -> AsyncIterator[Night]:
     """A workspace and a producer on one leaping clock. The workspace waits long for a machine that is busy."""
     clock = LeapClock(speed)
-    options = Options(ack_timeout=seconds_to_ack, trigger_lifetime=600.0, clock=clock.seconds)
-    async with (
-        Workspace(options=options) as workspace,
-        DemoProducer("planner-agent", agent_name="Planner", now=clock.now) as producer,
-    ):
+    options = Options(ack_timeout=seconds_to_ack, trigger_lifetime=600.0)
+    async with parties(options, clock) as (workspace, producer):
         yield Night(folder, workspace, producer, clock)
-        judge_all(workspace)
 
 
 async def asked_and_paged(stage: Night, place: str = ONCALL, **fields: Any) -> tuple[Message, Message]:

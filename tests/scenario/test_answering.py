@@ -19,7 +19,7 @@ REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "Ame
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_click_answers_and_reply_reaches_the_producer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()

@@ -110,7 +110,7 @@ async def test_one_reject_decides_also_of_somebody_who_accepted(stage: World) ->
         assert state["approved_by"] == []
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_accepts_survive_a_restart(stage: World) -> None:
     async with asking(stage) as http:
         _, card = await ask(stage, http, approvals=2)
@@ -353,7 +353,7 @@ async def test_schema_that_does_not_fit_the_arguments_is_refused(stage: World) -
             assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, editable=True, approvals=2)

@@ -23,7 +23,7 @@ from workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 Json = dict[str, Any]
 CHANGE = {"Your decision": "Accept", "to": "me@example.com"}
 
-pytestmark = pytest.mark.either_database(in_ci=True)
+pytestmark = pytest.mark.either_database
 
 
 async def exported(stage: World, *words: str) -> list[Json]:

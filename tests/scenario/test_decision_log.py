@@ -24,7 +24,7 @@ from workspace.seed import ADE, FALLBACK, FOLAKE
 Json = dict[str, Any]
 NAME = "CLR-100001-001"
 
-pytestmark = pytest.mark.either_database(in_ci=True)
+pytestmark = pytest.mark.either_database
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ MINUTE = timedelta(minutes=1)
 CALLBACKS, WEBHOOKS = 3, 18
 RANDOM = re.compile(r"\b(q|sub|msg)_[0-9a-f]{24,32}\b")  # a token, a subscription, a webhook's message
 
-pytestmark = pytest.mark.either_database(in_ci=True)
+pytestmark = pytest.mark.either_database
 
 
 class Story:

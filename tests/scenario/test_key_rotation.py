@@ -23,7 +23,7 @@ from workspace.seed import FALLBACK
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.either_database(in_ci=True)
+pytestmark = pytest.mark.either_database
 
 
 def kid_of(state: Json) -> str:

@@ -60,7 +60,7 @@ async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
         assert (await stage.reply())["decided_by"].endswith(ADE)
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 @pytest.mark.parametrize("while_down", [False, True])
 async def test_page_whose_holder_is_gone_goes_to_the_next_step_at_once(
     stage: Night, while_down: bool

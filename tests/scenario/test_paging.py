@@ -381,7 +381,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
 
 
 @pytest.mark.speed(10)
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Night) -> None:
     async def ask(number: int) -> Message:
         token, session = f"rpl_{number}", f"sess_{number}"

@@ -303,7 +303,7 @@ async def test_what_waits_is_listed_by_every_bot_at_once(stage: World, postgres_
                     assert done not in {each["id"] for each in listed}
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_same_key_is_the_same_question(stage: World, asker: Asker) -> None:
     first = await asker.ask(question="Which one?", key="k 1", agent="planner")
     again = await asker.ask(question="Which one?", key="k 1", agent="planner", timeout=60, status=200)
@@ -422,7 +422,7 @@ async def test_question_outlives_a_restart(stage: World) -> None:
         assert (await asker.look(asked, wait=30))["answer"] == "after"
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Path) -> None:
     clock = LeapClock()
     async with (
@@ -446,7 +446,7 @@ async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Pa
 
 
 @pytest.mark.needs("webhooks")
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_what_is_closed_after_nobody_picked_it_up_is_told_outside_too(tmp_path: Path) -> None:
     """By whichever of several bots: the one that leads had stopped following it."""
     clock = LeapClock()

@@ -28,7 +28,7 @@ from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 Json = dict[str, Any]
 NAME = "CLR-100001-001"
 
-pytestmark = pytest.mark.either_database(in_ci=True)
+pytestmark = pytest.mark.either_database
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ async def test_search_says_what_was_expected(stage: World, table: Table) -> None
             assert ids(told) == []
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_p6_only_what_a_person_may_see_is_found(stage: World, table: Table) -> None:
     outsider(stage)
     async with stage.bot():
@@ -277,7 +277,7 @@ async def test_search_in_direct_messages_is_answered_there(stage: World, table: 
         assert name in str((await stage.message("Decisions: keys", channel)).blocks)
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2, action="Send the newsletter", context="For Ann")
@@ -310,7 +310,7 @@ async def test_what_is_decided_is_found_until_it_is_forgotten(stage: World) -> N
         assert await search(stage, "newsletter") == [late["id"], port["id"], other["id"]]
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_without_it(
     stage: World, table: Table
 ) -> None:
@@ -363,7 +363,7 @@ async def test_shell_finds_everything_by_the_same_words_beside_the_bot_and_witho
         assert expected in said.err
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 @pytest.mark.parametrize("channels", [3, 600, 1200])
 async def test_p6_someone_in_many_channels_finds_all_of_theirs_and_no_others(
     stage: World, table: Table, channels: int
@@ -464,7 +464,7 @@ async def test_home_box_of_another_installation_searches_nothing(stage: World, t
         assert "secret" not in words(await stage.modal(ADE))
 
 
-@pytest.mark.either_database(in_ci=True)
+@pytest.mark.either_database
 async def test_decisions_of_a_channel_with_a_new_id_are_found(stage: World, table: Table) -> None:
     async with stage.bot():
         name = table.put("Rotate the keys?")

@@ -66,7 +66,7 @@ async def command(stage: Night, text: str, user: str = FOLAKE) -> None:
     assert (await stage.workspace.command(user, AGENTS, "/clarify", text)).ok
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 async def test_change_of_shift_is_told_once_to_who_comes_and_who_leaves(stage: Night, feed: Calendar) -> None:
     text = stage.config(step("0s", "dm"), people=FEED, take_timeout="3h")
     async with stage.bot(text) as bot:

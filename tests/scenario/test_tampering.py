@@ -102,7 +102,7 @@ CHANGES: dict[str, Callable[[Json], None]] = {
 }
 
 
-@pytest.mark.either_database
+@pytest.mark.either_database(always=True)
 @pytest.mark.parametrize("kind", CHANGES)
 async def test_p5_decision_that_was_changed_is_handed_out_to_nobody(stage: World, kind: str) -> None:
     async with caller(stage) as http:

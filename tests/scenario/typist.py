@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.kit.times import walk
 from tests.kit.until import until
 from tests.kit.world import World, question
 from workspace.controls import controls
@@ -95,15 +96,6 @@ def assert_inert(shown: Shown) -> None:
         assert not [each for each in _LIVE if each in text], text
     for text in live:
         assert not [each for each in _FORMAT if each in text], text
-
-
-def walk(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for child in value:
-            yield from walk(child)
 
 
 def outsider(stage: World) -> str:

@@ -18,34 +18,29 @@ import sqlite3
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import httpx
 import psutil
 import psycopg
 
-import clarify
-from core.ledgerfiles import as_item
-from tests.acceptance.exchanges import ACCUSING
-from tests.acceptance.world import StandardAgent, Tap, has_controls
+from tests.acceptance.exchanges import ACK, DOORS, RETRIES, Exchange, PagedExchange, wrong_with
+from tests.acceptance.world import Around, MinimalAgent, StandardAgent, has_controls
 from tests.kit.databases import Server
+from tests.kit.until import until
 from tests.kit.world import said
 from tests.soak.figures import Sample, table
 from tests.soak.figures import lines as flatness
 from tests.soak.fleet import FAKETIME, Fleet
-from tests.unit.bot.ask.parties import Agent
 from workspace import Options, Workspace
-from workspace.context import Ack
-from workspace.controls import ControlError
-from workspace.interactions import Outcome
-from workspace.seed import AGENTS, ONCALL, TEAM
-from workspace.state import Message, ResponseUrl, User
+from workspace.seed import ONCALL
+from workspace.state import Message
 
 CONFIG = """
 [http]
@@ -88,7 +83,6 @@ steps = [{{after = "0s", notify = ["thread", "dm"], every = "{every:g}s"}}]
 """
 EVERY = 6.0  # seconds after which a page is repeated
 DESK_TOKEN = "desk-secret"
-AGENTS_OF_EACH = 9  # so that no agent has more open than it gets cards for
 ALL = (
     *("killed", "killed", "stopped", "stopped", "paused", "cut", "cut off", "cut at commit", "cut at commit"),
     *("database restarted", "stopped in order", "socket cut", "post late", "Slack", "Slack"),
@@ -96,392 +90,46 @@ ALL = (
 ALONE = ("killed", "killed", "socket cut", "agent away", "Slack", "Slack")
 LIVES_ON = ("socket cut", "agent away", "Slack", "Slack")
 SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
-PATIENCE = 300.0
-NOT_TAKEN = ("try again", "nothing was", "was not taken", "could not be saved, so it does not")
-_ACK, _RETRIES = 3.0, (0.0, 5.0, 30.0)
-_READ = sum(_RETRIES) + _ACK * (len(_RETRIES) + 1) + 3.0  # until Slack's last try with an event is over
+PAGED = 0.12  # of the questions: somebody escalates them
 _NAMED = re.compile(r" with (rpl-\d+)\?")
-_MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 
 
-async def sees(predicate: Callable[[], Any], timeout: float) -> Any:
-    """As `until`, but of many who look all the time."""
-    async with asyncio.timeout(timeout):
-        while not (value := predicate()):  # noqa: ASYNC110 - as there
-            await asyncio.sleep(0.04)
-        return value
-
-
-@dataclass
-class Act:
-    """Somebody's answer. `ok`: they saw no error; `shown`: what came with the acknowledgement; `told`: what only they were
-    told after it: by the act's own `response_url`, or in its thread until they did the next thing.
-    `twin`: the question had another card with controls.
-    """
-
-    people: People = field(repr=False)
-    user: str
-    thread: str
-    way: str
-    response: object
-    began: float
-    ended: float = 0.0
-    ok: bool = False
-    twin: bool = False
-    message: str = ""  # the ts of a reply in the thread
-    shown: list[str] = field(default_factory=list)
-    over: float = math.inf  # when they did the next thing
-
-    @property
-    def told(self) -> list[str]:
-        return self.shown + [
-            each.text
-            for each in self.people.workspace.ephemerals(self.user)
-            if (by := self.people.answered.get(each.ts)) is self
-            or (
-                by is None
-                and each.thread_ts in {None, self.thread}
-                and self.began <= float(each.ts) < self.over
-            )
-        ]
-
-    @property
-    def was_refused(self) -> bool:
-        """They were told that nothing was stored: it must never count."""
-        return any(words in each.lower() for each in self.told for words in NOT_TAKEN)
-
-
-class People:
-    """Who answers; each does one thing at a time."""
-
-    def __init__(self, workspace: Workspace, count: int = 12) -> None:
-        self.workspace = workspace
-        self.turns: dict[str, asyncio.Lock] = {}
-        self.last: dict[str, Act] = {}
-        self.answered: dict[
-            str, Act
-        ] = {}  # what was said by a response_url: its ts → the act that it answers
-        self._urls: dict[int, Act] = {}
-        interactions, responses = workspace.interactions, workspace.state.responses
-        make, apply = interactions._response_url, interactions._apply
-
-        def made(user: str, channel: Any, shown: Any) -> str:
-            url = make(user, channel, shown)
-            if user in self.last:
-                self._urls[id(responses[url.rpartition("/")[2]])] = self.last[user]
-            return url
-
-        def applied(url: ResponseUrl, body: Any) -> None:
-            before = len(workspace.state.ephemerals)
-            apply(url, body)
-            for whisper in workspace.state.ephemerals[before:]:
-                if (act := self._urls.get(id(url))) is not None:
-                    self.answered[whisper.ts] = act
-
-        interactions._response_url, interactions._apply = made, applied  # type: ignore[method-assign]
-        for number in range(count):
-            name = f"U1P{number:02d}"
-            workspace.add_user(User(name, f"p{number}", f"Person {number}", TEAM, f"p{number}@local.example"))
-            workspace.join(name, AGENTS)
-            self.turns[name] = asyncio.Lock()
-
-
-@dataclass
-class Exchange:
-    """One question, from asking to its end."""
-
-    storm: Storm
-    token: str
-    door: str  # standard, minimal, http or mcp
-    kind: str  # yes_no or freetext
-    rng: random.Random
-    acts: list[Act] = field(default_factory=list)
-    states: list[dict[str, Any]] = field(default_factory=list)
-    asked_at: float = 0.0
-    shown_at: float = 0.0
-    clarification: str = ""
-
-    async def play(self) -> None:
-        self.asked_at = time.time()
-        await self._ask()
-        card = await self.storm.until(lambda: self.storm.card(self.token), f"no card for {self.token}")
-        self.shown_at = time.time()
-        self.clarification = card.metadata["event_payload"]["clarification"]
-        if self.rng.random() < 0.12:
-            await self._escalate()
-        users = self.rng.sample(sorted(self.storm.people.turns), self.rng.choice((1, 1, 1, 2, 2)))
-        if self.rng.random() < 0.1:
-            users *= 2
-        async with asyncio.TaskGroup() as group:
-            for user in users:
-                group.create_task(self._answer(user))
-        if self.door in {"http", "mcp"}:
-            await self._fetch()
-        else:
-            await self.storm.until(lambda: self.storm.replies(self), f"no reply to {self.token}")
-        await self.storm.until(self._is_over, f"{self.token} has controls still")
-
-    # Asking
-
-    def _event(self) -> dict[str, Any]:
-        agent = f"{self.door}-{int(self.token.partition('-')[2]) % AGENTS_OF_EACH}"
-        return {
-            "@context": "https://aaep-protocol.org/context/v1",
-            "aaep_version": "1.0.0",
-            "type": "aaep:agent.awaiting.clarification",
-            "event_id": f"evt_{self.token}",
-            "timestamp": self.storm.now(),
-            "session_id": f"sess_{self.token}",
-            "producer": {"agent_id": agent, "agent_name": agent},
-            "urgency": "critical",
-            "question": self._words(),
-            "accepted_response_kinds": [self.kind],
-            "reply_token": self.token,
-            "timeout_seconds": 7200,
-        }
-
-    def _words(self) -> str:
-        return f"Shall I go on with {self.token}?"
-
-    async def _ask(self) -> None:
-        if self.door == "standard":
-            await self.storm.standard.emit(self._event())
-        elif self.door == "minimal":
-            event = self._event()
-            async with httpx.AsyncClient() as http:
-                # Nothing is replayed there: what nobody took is said again.
-                for _ in range(100):
-                    with suppress(httpx.TransportError):
-                        await http.post(f"{self.storm.minimal.url}/emit", json=event, timeout=30)
-                    try:
-                        await sees(lambda: self.storm.card(self.token), 10)
-                    except TimeoutError:
-                        continue
-                    return
-        else:
-            kind = "text" if self.kind == "freetext" else self.kind
-            question = {"question": self._words(), "kind": kind, "session": self.token, "key": self.token}
-            if self.door == "http":
-                state = await self._call("POST", "/questions", question)
-            else:
-                state = await self._tool("ask_human", question | {"wait": 0})
-            self.clarification = state["id"]
-
-    async def _call(self, method: str, path: str, body: object = None, /, **more: str) -> dict[str, Any]:
-        """Until a replica answers it, any of them."""
-        headers = {"Authorization": f"Bearer {DESK_TOKEN}"} | more
-        last: object = None
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                for address in self.rng.sample(addresses := self.storm.fleet.addresses, len(addresses)):
-                    try:
-                        async with httpx.AsyncClient(base_url=address, timeout=10, headers=headers) as http:
-                            answer = await http.request(method, path, json=body)
-                        if answer.status_code in {200, 201}:
-                            return _read(answer)
-                    except (httpx.TransportError, _BusyError) as error:
-                        last = error
-                        continue
-                    last = answer.text
-                    assert answer.status_code in {503, 429}, f"{method} {path}: {answer.status_code} {last}"
-                await asyncio.sleep(0.3)
-
-    async def _tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-        call["params"] = {"name": name, "arguments": arguments}
-        return await self._call("POST", "/mcp", call, **_MCP)
-
-    async def _fetch(self) -> None:
-        while True:
-            if self.door == "http":
-                state = await self._call("GET", f"/questions/{self.clarification}?wait=2")
-            else:
-                state = await self._tool("wait_for_answer", {"id": self.clarification, "wait": 2})
-            if state["status"] == "answered":
-                self.states.append(state)
-                if len(self.states) == 2:
-                    return
-
-    # Answering
-
-    async def _escalate(self) -> None:
-        for _ in range(50):
-            outcome = await self.storm.workspace.command(
-                ONCALL, AGENTS, "/clarify", f"escalate {self.clarification} nobody here knows"
-            )
-            if outcome.ok:
-                return
-            await asyncio.sleep(1)
-
-    async def _answer(self, user: str) -> None:
-        """As people do: again where they see an error, or are told so, or where nothing happens for long."""
-        number = 0
-        async with asyncio.timeout(PATIENCE):
-            while not self._is_over():
-                await asyncio.sleep(self.rng.uniform(0.0, 0.3))
-                async with self.storm.people.turns[user]:
-                    cards = [each for each in self.storm.cards(self.token) if has_controls(each)]
-                    if not cards:
-                        continue
-                    act = await self._act(user, self.rng.choice(cards), number)
-                    if act is not None:
-                        act.twin = len(cards) > 1
-                number += 1
-                if act is None:
-                    await asyncio.sleep(0.2)
-                    continue
-                if act.ok and not act.was_refused:
-                    try:
-                        await sees(lambda act=act: self._is_over() or act.was_refused, _READ + 10)  # type: ignore[misc]
-                    except TimeoutError:
-                        continue
-                else:
-                    await asyncio.sleep(self.rng.uniform(0.3, 1.0))
-
-    async def _act(self, user: str, card: Message, number: int) -> Act | None:
-        workspace, people = self.storm.workspace, self.storm.people
-        ways = (
-            ["click", "click", "thread", "command"]
-            if self.kind == "yes_no"
-            else ["modal", "thread", "command"]
-        )
-        way = self.rng.choice(ways)
-        yes = self.rng.random() < 0.5
-        response: object = yes if self.kind == "yes_no" else f"{self.token} {user} {number}"
-        text = ("yes" if yes else "no") if self.kind == "yes_no" else str(response)
-        act = Act(people, user, card.thread_ts or card.ts, way, response, time.time())
-        self.acts.append(act)
-        if (last := people.last.get(user)) is not None:
-            last.over = act.began
-        people.last[user] = act
-        outcome = Outcome(ok=True)
-        try:
-            if way == "click":
-                outcome = await workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
-            elif way == "thread":
-                reply = await workspace.post(user, AGENTS, text, thread_ts=card.thread_ts or card.ts)
-                act.message = reply.ts
-            elif way == "command":
-                outcome = await workspace.command(
-                    user, AGENTS, "/clarify", f"answer {self.clarification} {text}"
-                )
-            else:
-                outcome = await self._by_modal(user, card, text)
-        except ControlError:
-            self.acts.remove(act)
-            return None
-        act.ok, act.ended = outcome.ok, time.time()
-        act.shown += outcome.errors.values()
-        if not outcome.ok:
-            act.shown.append(outcome.error)
-        # What follows an acknowledgement comes within a moment, where it comes.
-        await asyncio.sleep(0.4)
-        act.shown += [json.dumps(view.payload["blocks"]) for view in workspace.views(user)]
-        if workspace.views(user):
-            await workspace.close_view(user, everything=True)
-        return act
-
-    async def _by_modal(self, user: str, card: Message, text: str) -> Outcome:
-        workspace = self.storm.workspace
-        opened = await workspace.click(user, AGENTS, card.ts, label="Answer…")
-        if not opened.ok:
-            raise ControlError(opened.error)
-        try:
-            await sees(lambda: workspace.views(user), 5)
-        except TimeoutError:
-            raise ControlError("no modal came") from None
-        return await workspace.submit_view(user, {"Your answer": text})
-
-    def _is_over(self) -> bool:
-        cards = self.storm.cards(self.token)
-        return bool(cards) and not any(has_controls(each) for each in cards)
-
-    # The oracle
-
-    def check(self, record: dict[str, Any], replies: list[dict[str, Any]]) -> Iterator[str]:
-        """What is wrong."""
-        asked = record["aaep"]
-        if record["status"] not in {"answered", "resolved"}:
-            yield f"status {record['status']}"
-        if [entry["type"] for entry in record["thread"]].count("answer") != 1:
-            yield f"thread {[entry['type'] for entry in record['thread']]}"
-        by = (asked.get("answeredBy") or {}).get("user")
-        mine = [act for act in self.acts if (act.user, act.response) == (by, asked.get("response"))]
-        if not mine:
-            yield f"{by} {asked.get('response')} was never given: {self.acts}"
-        else:
-            at = datetime.fromisoformat(asked["answeredAt"]).timestamp() + 1
-            if all(act.was_refused or act.began > at for act in mine):
-                yield f"{by} was told to try again, and it was applied at {asked['answeredAt']}: {mine}"
-        for act in self.acts:
-            ended = act.ended
-            if act.way == "thread":  # read by whoever leads, where the one that acknowledged it ended
-                ended = self.storm.acknowledged.get(act.message, math.inf) + _READ
-            if act.ok and not act.told and act not in mine and all(ended < won.began for won in mine):
-                yield f"{act} was acknowledged, and {mine} counts"
-        yield from self._check_told(asked, by, replies)
-
-    def _check_told(
-        self, asked: dict[str, Any], by: str | None, replies: list[dict[str, Any]]
-    ) -> Iterator[str]:
-        """What is wrong with what the agent got."""
-        if asked.get("response") is None:
-            if replies or self.states:
-                yield f"told {replies or self.states}, and nothing is recorded"
-            return
-        if self.door in {"http", "mcp"}:
-            told = {json.dumps([s["answer"], s["decided_by"], s["decided_at"]]) for s in self.states}
-            if told != {json.dumps([asked["response"], asked["decidedBy"], asked["answeredAt"]])}:
-                yield f"the asker was told {told}"
-            return
-        told = {json.dumps([r["response"], r.get("decided_by"), r.get("timestamp")]) for r in replies}
-        if len(told) != 1:
-            yield f"replies differ: {told}"
-        for reply in replies[:1]:
-            if reply["response"] != asked["response"]:
-                yield f"replied {reply}, recorded {asked}"
-            if self.door == "standard" and reply["decided_by"] != f"user:slack/{TEAM}/{by}":
-                yield f"decided by {reply['decided_by']}, not {by}"
-
-
-class Storm:
+class Storm(Around):
     """One course: everything in it, and what was found."""
 
+    headers: Mapping[str, str] = MappingProxyType({"Authorization": f"Bearer {DESK_TOKEN}"})
+    ledgers = ".agentx"
+    moment = 0.4
+
     def __init__(
-        self, fleet: Fleet, standard: StandardAgent, minimal: Agent, workspace: Workspace, rng: random.Random
+        self,
+        fleet: Fleet,
+        standard: StandardAgent,
+        minimal: MinimalAgent,
+        workspace: Workspace,
+        rng: random.Random,
     ) -> None:
+        super().__init__(fleet.folder / "replica0", workspace)
         self.fleet = fleet
         self.standard = standard
         self.minimal = minimal
-        self.workspace = workspace
-        self.people = People(workspace)
         self.rng = rng
         self.exchanges: list[Exchange] = []
         self.wrong: list[str] = []
-        self.taken: list[dict[str, Any]] = []
         self.duplicates: dict[str, tuple[float, float]] = {}
         self.seconds, self.ends = 0.0, math.inf
-        self.acknowledged: dict[str, float] = {}  # the ts of people's messages → when
-        self._record, workspace.context.record_ack = workspace.context.record_ack, self._note_ack  # type: ignore[method-assign]
         self.samples: list[Sample] = []
         fleet.also["agent away"] = self._agent_away
         self._cards: dict[str, list[Message]] = {}  # clarification → all that were posted
         self._of: dict[str, str] = {}  # token → clarification
         self._looked: dict[str, str] = {}  # channel → its newest message
 
-    def _note_ack(self, ack: Ack, payload: dict[str, Any]) -> None:
-        if ack.failure is None and (ts := payload.get("event", {}).get("ts")) is not None:
-            self.acknowledged.setdefault(ts, time.time())
-        self._record(ack, payload)
+    def agent_of(self, door: str) -> StandardAgent | MinimalAgent:
+        return self.standard if door == "standard" else self.minimal
 
-    def now(self) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-    async def until(self, predicate: Any, otherwise: str, timeout: float = PATIENCE) -> Any:
-        try:
-            return await sees(predicate, timeout)
-        except TimeoutError:
-            raise AssertionError(otherwise) from None
+    @property
+    def addresses(self) -> list[str]:
+        return self.fleet.addresses
 
     # What stands in Slack
 
@@ -510,21 +158,12 @@ class Storm:
                 first, _ = self.duplicates.get(name, (now, now))
                 self.duplicates[name] = first, now
 
-    def cards(self, token: str) -> list[Message]:
-        """A question's cards that stand."""
+    def cards_of(self, token: str) -> list[Message]:
+        """Those that stand."""
         if token not in self._of:
             self.look()
         cards = self._cards.get(self._of.get(token, ""), ())
         return [each for each in cards if _stands(self.workspace, each)]
-
-    def card(self, token: str) -> Message | None:
-        """The first of them."""
-        return next(iter(self.cards(token)), None)
-
-    def replies(self, exchange: Exchange) -> list[dict[str, Any]]:
-        """That an agent took, or was sent."""
-        sent = self.standard.tries if exchange.door == "standard" else self.taken
-        return [reply for reply in sent if reply.get("reply_token") == exchange.token]
 
     # The course
 
@@ -535,7 +174,7 @@ class Storm:
         began = time.monotonic()
         self.ends = began + minutes * 60
         async with asyncio.TaskGroup() as group:
-            watches = [group.create_task(each) for each in (self.fleet.watch(), self._watch(), self._fetch())]
+            watches = [group.create_task(each) for each in (self.fleet.watch(), self._watch())]
             storm = group.create_task(self._blow(faults, kinds, calm))
             playing = [group.create_task(each) async for each in self._ask(questions, rate)]
             await asyncio.wait([storm, *playing])
@@ -550,11 +189,9 @@ class Storm:
             if time.monotonic() > self.ends:
                 break
             rng = random.Random(f"{self.rng.random()}")  # noqa: S311
-            door, kind = (
-                rng.choice(("standard", "minimal", "http", "mcp")),
-                rng.choice(("yes_no", "yes_no", "freetext")),
-            )
-            exchange = Exchange(self, f"rpl-{number}", door, kind, rng)
+            kind = PagedExchange if rng.random() < PAGED else Exchange
+            asked = rng.choice(("yes_no", "yes_no", "freetext"))
+            exchange = kind(self, f"rpl-{number}", rng.choice(DOORS), rng, asked)
             self.exchanges.append(exchange)
             await open_ones.acquire()
             yield self._one(exchange, open_ones)
@@ -603,43 +240,25 @@ class Storm:
                     )
             await asyncio.sleep(0.2)
 
-    async def _fetch(self) -> None:
-        """What the minimal agent was told."""
-        async with httpx.AsyncClient() as http:
-            while True:
-                self.taken = (await http.get(f"{self.minimal.url}/taken", timeout=60)).json()
-                await asyncio.sleep(0.3)
-
     # The oracle
 
     async def settle(self) -> None:
         """Everything is answered: wait until all that has to come after it has come."""
         try:
-            await sees(lambda: not list(self._doubles()), SETTLED + 20)
+            await until(lambda: not list(self._doubles()), SETTLED + 20)
         except TimeoutError:
             self.wrong += self._doubles()
         with suppress(TimeoutError):
-            await sees(lambda: self._in_files() in (self.records(), []), 30)
+            await until(lambda: self.in_files() in (self.records(), []), 30)
         self.look()
 
-    def records(self) -> list[dict[str, Any]]:
-        """Every clarification, as a ledger file has it."""
-        return [
-            as_item(json.loads(body)) for (body,) in self._rows("select body from clarifications order by id")
-        ]
-
-    def _in_files(self) -> list[dict[str, Any]]:
-        files = self.fleet.replicas[0].folder.glob(".agentx/**/issue-*.json")
-        found = [each for file in files for each in json.loads(file.read_text())["clarifications"]]
-        return sorted(found, key=lambda each: str(each["id"]))
-
-    def _rows(self, statement: str, *given: object) -> list[Any]:
+    def rows(self, sql: str) -> list[Any]:
         if self.fleet.url:
             with closing(psycopg.connect(self.fleet.url)) as db:
-                return db.execute(statement.encode(), given).fetchall()
+                return db.execute(sql.encode()).fetchall()
         file = self.fleet.replicas[0].folder / "clarify.db"
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)) as lite:
-            return lite.execute(statement).fetchall()
+            return lite.execute(sql).fetchall()
 
     def _doubles(self) -> Iterator[str]:
         self.look()
@@ -654,34 +273,12 @@ class Storm:
             if message.bot_id and "key" in (message.metadata or {}).get("event_payload", {})
         )
         yield from (f"{key} stands there {count} times" for key, count in keys.items() if count > 1)
-        # Nobody does anything in these direct messages.
-        yield from (f"a page stands: {each.text[:200]}" for each in self.workspace.direct(ONCALL))
+        unread = (each for each in self.workspace.direct(ONCALL) if each.ts not in self.seen)
+        yield from (f"a page stands: {each.text[:200]}" for each in unread)
 
     def check(self) -> list[str]:
         """What is wrong."""
-        wrong = [*self.wrong, *self.fleet.troubles, *self._paged_twice(), *self._receipts()]
-        if (files := self._in_files()) and files != self.records():
-            wrong.append("the ledger files differ from the records")
-        records: dict[str, list[dict[str, Any]]] = {}
-        for record in self.records():
-            words = record["thread"][0]["body"]
-            records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
-        for exchange in self.exchanges:
-            found = records.pop(exchange.token, [])
-            if len(found) != 1:
-                wrong.append(f"{exchange.token} ({exchange.door}) has {len(found)} records")
-                continue
-            wrong += [
-                f"{exchange.token} ({exchange.door}, {found[0]['id']}): {each}"
-                for each in exchange.check(found[0], self.replies(exchange))
-            ]
-            cards = [c for c in self._cards.get(found[0]["id"], []) if _stands(self.workspace, c)]
-            by = (found[0]["aaep"].get("answeredBy") or {}).get("user")
-            if len(cards) != 1 or has_controls(cards[0]) or f"<@{by}>" not in said(cards[0]):
-                wrong.append(
-                    f"{exchange.token}: its cards {[(has_controls(c), said(c)[:80]) for c in cards]}"
-                )
-        wrong += [f"a record that nobody asked for: {each}" for each in records]
+        wrong = [*self.wrong, *self.fleet.troubles, *wrong_with(self, self.exchanges), *self._paged_twice()]
         last = [0.0, *(each.at for each in self.fleet.takeovers)]
         for name, (first, until_) in self.duplicates.items():
             began = max([each for each in last if each < until_])
@@ -690,7 +287,7 @@ class Storm:
         return wrong
 
     def _paged_twice(self) -> Iterator[str]:
-        rows = self._rows("select distinct page, body from messages where page is not null")
+        rows = self.rows("select distinct page, body from messages where page is not null")
         pages = [(page, json.loads(body)["page"]) for page, body in rows]
         self.pages = len({page for page, _ in pages})
         # A list may repeat what is in it early.
@@ -698,22 +295,6 @@ class Storm:
         for (page, item, at), (other, same, later) in combinations(alone, 2):
             if page != other and item == same and abs(later - at) < EVERY / 2:
                 yield f"paged twice in a moment: {item}, {page} and {other}"
-
-    def _receipts(self) -> Iterator[str]:
-        """Each answer has one, which is valid, and is the log's; and nobody is accused of anything."""
-        keys = {"keys": [json.loads(jwk) for (jwk,) in self._rows("select jwk from signing_keys")]}
-        logged = dict(self._rows("select jti, receipt from decisions where jti is not null"))
-        for record in self.records():
-            receipt = record["aaep"].get("receipt", "")
-            found = clarify.verify(receipt, keys=keys)
-            if found.problem or found.claims["decided_by"] != record["aaep"].get("decidedBy"):
-                yield f"{record['id']}: its receipt is {found.problem or 'of somebody else'}"
-            elif logged.get(found.claims["jti"], receipt) != receipt:
-                yield f"{record['id']}: the log has another receipt"
-        for channel in self.workspace.state.channels.values():
-            for each in channel.messages.values():
-                if each.bot_id and any(words in said(each) for words in ACCUSING):
-                    yield f"somebody is accused: {each.text}"
 
     def keep(self, folder: Path) -> None:
         """For whoever looks for the cause of something."""
@@ -779,25 +360,6 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-class _BusyError(Exception):
-    """A tool said that it cannot be done now."""
-
-
-def _read(answer: httpx.Response) -> dict[str, Any]:
-    """What the bot says of a question, also over MCP."""
-    words = answer.text
-    if answer.headers["content-type"].startswith("text/event-stream"):
-        words = [line for line in words.splitlines() if line.startswith("data:")][-1].removeprefix("data:")
-    state: dict[str, Any] = json.loads(words)
-    if "jsonrpc" not in state:
-        return state
-    assert "result" in state, state
-    if state["result"].get("isError"):
-        raise _BusyError(words)
-    found: dict[str, Any] = state["result"]["structuredContent"]
-    return found
-
-
 def _stands(workspace: Workspace, message: Message) -> bool:
     return (
         message.subtype != "tombstone"
@@ -809,21 +371,21 @@ def _stands(workspace: Workspace, message: Message) -> bool:
 async def scene(folder: Path, server: Server | None, seed: int, replicas: int) -> AsyncIterator[Storm]:
     """The replicas run, with all around them."""
     rng = random.Random(seed)  # noqa: S311
-    options = Options(ack_timeout=_ACK, retry_delays=_RETRIES)
-    minimal = await Agent.start()
-    try:
-        async with Workspace(options=options) as workspace, StandardAgent(Tap()) as standard:
-            storage = 'path = "clarify.db"' if server is None else 'url_env = "CLARIFY_DATABASE_URL"'
-            text = CONFIG.format(standard=standard.url, minimal=minimal.url, every=EVERY, storage=storage)
-            fleet = Fleet(folder, workspace, server, text, rng, environ={"DESK_TOKEN": DESK_TOKEN})
-            try:
-                storm = Storm(fleet, standard, minimal, workspace, rng)
-                await fleet.start(replicas)
-                yield storm
-            finally:
-                await fleet.end()
-    finally:
-        await minimal.kill()
+    options = Options(ack_timeout=ACK, retry_delays=RETRIES)
+    async with (
+        Workspace(options=options) as workspace,
+        StandardAgent() as standard,
+        MinimalAgent() as minimal,
+    ):
+        storage = 'path = "clarify.db"' if server is None else 'url_env = "CLARIFY_DATABASE_URL"'
+        text = CONFIG.format(standard=standard.url, minimal=minimal.url, every=EVERY, storage=storage)
+        fleet = Fleet(folder, workspace, server, text, rng, environ={"DESK_TOKEN": DESK_TOKEN})
+        try:
+            storm = Storm(fleet, standard, minimal, workspace, rng)
+            await fleet.start(replicas)
+            yield storm
+        finally:
+            await fleet.end()
 
 
 async def stormed(

@@ -33,7 +33,7 @@ def test_patterns_are_found() -> None:
     assert LONGEST.keys() <= {each.name for each in patterns}
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(each, marks=pytest.mark.ci) for each in range(1, PARTS))])
 def test_each_pattern_takes_linear_time(part: int) -> None:
     patterns, _ = found()
     assert [
@@ -44,6 +44,7 @@ def test_each_pattern_takes_linear_time(part: int) -> None:
     ] == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("pattern", "methods"),
     [

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ("bot", "core", "templates", "workspace", "clients", "tests", "docs", "deploy", "examples")
 A_FEW = ("tests/unit/bot/test_feed.py", "tests/acceptance/test_keeping.py")
 MORE = (
-    "tests/unit",
-    *(f"tests/scenario/test_{each}.py" for each in ("approvals", "mcp", "paging", "questions", "shell")),
+    *(f"tests/unit/bot/{each}" for each in ("cli", "oncall", "retention", "settings", "web")),
+    *(f"tests/scenario/test_{each}.py" for each in ("approvals", "paging", "questions")),
 )
-# The pages of docs/ describe the integrations, too, the figures of bench measure them, the week has a calendar; and coding agents
+# The pages of docs/ describe the integrations, too, the figures of bench measure them, the week pages through one; and coding agents
 # are not installed in the copy.
 OF_THEM = (
     "tests/docs",

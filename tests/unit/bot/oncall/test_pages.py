@@ -181,11 +181,18 @@ def an_incident(
 
 
 def a_page(
-    number: int, *items: tuple[int, int | None], there: bool = True, failed: str | None = None
+    number: int,
+    *items: tuple[int, int | None],
+    there: bool = True,
+    failed: str | None = None,
+    seen: bool = False,
 ) -> MessageRow:
     body = {"page": {"at": 0.0, "note": "", "items": items, "mentions": []}}
     ts = f"{number}.0" if there else None
-    return MessageRow(f"page:{number}:U1", "page", "U1", page=number, body=body, ts=ts, failed=failed)
+    target = "U0ONCALL"
+    return MessageRow(
+        f"page:{number}:{target}", "page", target, page=number, body=body, ts=ts, failed=failed, seen=seen
+    )
 
 
 CARD, OTHER_CARD = (f"unplaceable:card:CLR-1-001:1:{channel}:is_archived" for channel in ("C1", "C2"))
@@ -205,7 +212,20 @@ MINE, LATER = a_page(1, (1, 0)), a_page(2, (1, 1))
         (a_page(1, (1, 0), (2, 0)), [LATER], False),
         (a_page(1, (1, 0), (2, 0)), [LATER, a_page(3, (2, 0))], True),
         (a_page(1, (1, 0), (9, 0)), [LATER], True),  # the other one of it is over
-        (a_page(1, (9, 0)), [a_page(2, (9, 0))], False),  # all of it is over: it says so
+        (
+            a_page(1, (9, 0)),
+            [a_page(2, (9, 0))],
+            False,
+        ),  # all of it is over: it says so, as nobody saw the other one
+        (a_page(1, (9, 0)), [a_page(2, (9, 0), seen=True)], True),
+        (a_page(2, (9, 0)), [a_page(1, (9, 0), seen=True)], False),
+        (a_page(1, (9, 0)), [a_page(2, (9, 0), seen=True, there=False)], False),
+        (a_page(1, (9, 0)), [a_page(2, (9, 0), seen=True, failed=DELETED)], False),
+        (
+            a_page(1, (9, 0)),
+            [a_page(2, (9, 0), (1, 0), seen=True)],
+            False,
+        ),  # a list, which it disappears from
         # One that is there stays until another one is.
         (MINE, [a_page(2, (1, 0), there=False)], False),
         (a_page(1, (1, 0), there=False), [a_page(2, (1, 0), there=False)], True),
