@@ -178,9 +178,8 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     if is_tampered:
         state = TAMPERED
     elif record.status == "escalated" and is_open:
-        state = (
-            f"escalated ({shown.attention.escalated_for})" if shown.attention.escalated_for else "escalated"
-        )
+        why = "overdue" if shown.attention.escalated_for == "stale" else shown.attention.escalated_for
+        state = f"escalated ({why})" if why else "escalated"
     elif is_open:
         state = "reminded" if shown.attention.nudges else "open"
     else:
@@ -262,15 +261,15 @@ def rollup(
         records: the most urgent ones first; the first five get a row. Empty: nothing is open any more.
         count: how many are open in all.
         oldest: the earliest deadline, if there is one.
-        agent: the agent's name.
+        agent: the agent, by its id.
         reminded: the time of the latest reminder, if there was one.
     """
-    named = name_of(agent)
     if not records:
-        none = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
+        none = (Header(f"{name_of(agent)}: no open questions"), Context((Words("All closed"),)))
         return fixed("rollup", none)
-    heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
+    named = shown[0].agent
+    heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
     more = f"And {count - len(shown)} more" if count > len(shown) else ""

@@ -581,10 +581,11 @@ def reminder_words(sent_at: datetime | None) -> tuple[Words, ...]:
     return live_words(f"Reminder sent {inert.date(sent_at)}") if sent_at is not None else ()
 
 
-def decided_words(decided: Decided, limit: int = DECIDED) -> str:
+def decided_words(decided: Decided, limit: int = DECIDED, *, with_answer: bool = True) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
     by = [_who(each.name, each.user) for each in decided.by]
-    return _decided(decided, by, dated(inert.quoted_escaped(plain(decided.answer), limit), decided))
+    answer = dated(inert.quoted_escaped(plain(decided.answer), limit), decided) if with_answer else ""
+    return _decided(decided, by, answer)
 
 
 def dated(answer: str, decided: Decided) -> str:
@@ -610,7 +611,8 @@ def _named(name: str) -> str:
 
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
     who = listed(by)
-    return f"answered: {answer} by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
+    said = f"{decided.outcome}: {answer}" if decided.outcome == "answered" and answer else decided.outcome
+    return f"{said} by {who}"
 
 
 def listed(names: Sequence[str]) -> str:

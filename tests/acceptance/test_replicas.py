@@ -121,7 +121,7 @@ async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
     shown = await stage.now_says(card, f"<@{ADE}>")
-    assert controls(shown) == ["View full", "Verify"]
+    assert controls(shown) == ["Verify"]
     assert len(stage.cards()) == 1
     assert [reply["reply_token"] for reply in stage.producer.replies] == ["rpl_1"]
 

@@ -144,6 +144,7 @@ async def proven(page: Page, over: Locator) -> None:
     await heard.locator("summary").click()
     for words in ('"typ": "clarify-decision+jwt"', '"arguments_sha256":', '"signature":'):
         await expect(heard.locator("pre")).to_contain_text(words)
+    await over.locator(".overflow summary").click()
     await over.get_by_role("button", name="Verify").click()
     window = page.get_by_role("dialog", name="Verify")
     await expect(window).to_contain_text("Verified. The signature is good")

@@ -217,7 +217,7 @@ CARDS = (
     row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
     row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
     # Answered: who, what, when, and where the reply stands.
-    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered", buttons=["View full"]),
+    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", buttons=["View full"]),
     *(
         row(settled, words, buttons=["View full"])
         for state, note, words in REPLIED
