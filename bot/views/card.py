@@ -346,7 +346,9 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
         budget, quotes, at_length=(3,) if shown.asked.form is not None else ()
     )
     budget.cut |= shown.decided is None and shown.current.closed == "expired" and _cuts_default(shown)
-    hides = budget.cut or _leaves_out(shown) or (not answer and _rewords_answer(shown))
+    hides = budget.cut or (
+        shown.decided is not None and (_leaves_out(shown) or (not answer and _rewords_answer(shown)))
+    )
     return Card(
         heading=Context((Words(_heading(shown)),)),
         ended=(Section(ended, _menu(shown, hides=hides)),),

@@ -43,7 +43,6 @@ from bot.views.wording import (
     ID_LIMIT,
     TAMPERED,
     ShownRound,
-    asked_words,
     decided_plainly,
     decided_words,
     listed_words,
@@ -174,7 +173,6 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     """Returns the row of a round. `is_tampered`: it does not agree with its receipt."""
     record = shown.record
     is_open = shown.stage == "open"
-    shortened = plain if shown.wanted is None else asked_words
     if is_tampered:
         state = TAMPERED
     elif record.status == "escalated" and is_open:
@@ -187,7 +185,7 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     return QuestionRow(
         inert.line(record.id),
         shown.agent,
-        shown.question if is_open else shortened(shown.question),
+        shown.question if is_open else shown.plain_question,
         (None if is_open else shown.answered_at) or record.asked_last,
         None if is_tampered else shown.decided,
         state,
@@ -311,7 +309,10 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         f"{n}. {inert.line(each.record.id)}: {row_of(each).asked(room)}" for n, each in enumerate(shown, 1)
     )
     choices = [
-        (f"{n}. {_bare(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
+        (
+            f"{n}. {inert.quoted(each.plain_question, _ROW)}",
+            Press("which", each.record.id, each.number, text_id),
+        )
         for n, each in enumerate(shown, 1)
     ]
     # These must not be decided by one click.
@@ -372,7 +373,3 @@ def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
     for n, each in enumerate(shown):
         line = f"{inert.line(each.record.id, ID_LIMIT)}: {row_of(each).asked(_ROW)}"
         yield Section(Words(line), answer_button(each.record, each.number, n))
-
-
-def _bare(shown: ShownRound, limit: int) -> str:
-    return inert.quoted((plain if shown.wanted is None else asked_words)(shown.question), limit)

@@ -339,12 +339,6 @@ def _note(item: PageItem) -> str:
     return _NOTES[item.state]
 
 
-def closing_words(item: PageItem) -> str:
-    """Returns how an item ended that was closed without a decision."""
-    shown = item.shown
-    return shown.why_closed(_FACT) if shown is not None and shown.stage == "closed" else "Closed"
-
-
 def standing_words(item: PageItem) -> list[Words]:
     """Returns the holder, the snooze or the outcome; nothing while it is unclaimed."""
     who = inert.mention(item.who) if inert.is_user(item.who) else None
@@ -363,7 +357,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     if shown is None and who:
         return [*live_words(f"{'Claimed' if item.kind == 'handoff' else 'Seen'} by {who}")]
     if shown is None or shown.decided is None:
-        return [Words(closing_words(item))]
+        return [Words(shown.why_closed(_FACT) if shown is not None and shown.stage == "closed" else "Closed")]
     when = inert.date(shown.answered_at) if shown.answered_at else ""
     return [*live_words(capital(decided_words(shown.decided)), when)]
 

@@ -388,11 +388,14 @@ class ShownRound(OfRound):
         with_what = main_argument(self.current.arguments, limit)
         return Quote("\n".join(filter(None, (*said, with_what))), is_data=True)
 
+    @property
+    def plain_question(self) -> str:
+        """The question, or the action, without markup."""
+        return plain(words(self.question)) if self.wanted is None else asked_words(self.question)
+
     def brief_line(self, limit: int) -> str:
         """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
-        wanted = self.wanted
-        asked = plain(words(self.question)) if wanted is None else asked_words(self.question)
-        said = [asked, main_argument(self.current.arguments, limit) if wanted else ""]
+        said = [self.plain_question, main_argument(self.current.arguments, limit) if self.wanted else ""]
         room = inert.shares(list(map(inert.size, said)), limit)
         return " · ".join(
             inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each

@@ -238,11 +238,9 @@ OVERRULED = answered(needing_three(), Answer("reject", "Reject"), LAST, NOW)
     stakes("Warning: if no one answers, the agent does this", default_decision="accept"),
     *(
         row(abandoned(consent_of(default_decision=default), "expired", NOW), f"Expired. The agent {words}",
-            "Risk: high. Irreversible", buttons=menu)
-        for default, words, menu in (
-            ("reject", "used its default: do not go ahead", []),
-            ("accept", "used its default: go ahead", ["View full"]),  # it was warned of that
-            (None, "had no default", []),
+            "Risk: high. Irreversible", buttons=[])
+        for default, words in (
+            ("reject", "used its default: do not go ahead"), ("accept", "used its default: go ahead"), (None, "had no default")
         )
     ),
     row(DONE, "asked for approval", "Transfer $500.", "Reason: Too *early*", "Rejected by <@U0GOOD>", STAKES,
