@@ -197,14 +197,6 @@ class Run:
     url: str = ""
     moment: datetime | None = None
 
-    def with_moment(self, said: str, moment: datetime) -> Runs:
-        """Returns the runs with `said` as a moment, if the text has it."""
-        before, found, after = self.text.partition(said)
-        if self.moment is not None or not found:
-            return (self,)
-        runs = replace(self, text=before), replace(self, text=said, moment=moment), replace(self, text=after)
-        return tuple(run for run in runs if run.text)
-
     @property
     def style(self) -> dict[str, bool]:
         """The styles in Slack's form."""
@@ -260,17 +252,22 @@ class Rich:
         """All of its text."""
         return tuple(run for each in self.elements for run in each.runs)
 
-    def with_moments(self, times: Iterable[tuple[str, datetime]]) -> Rich:
-        """Returns it with these texts in quotes and paragraphs shown as moments, in the reader's time zone."""
-        elements = self.elements
+
+def with_moments(parts: Iterable[Rich], times: Sequence[tuple[str, datetime]]) -> tuple[Rich, ...]:
+    """Returns the parts with these texts in quotes and paragraphs as moments."""
+
+    def split(run: Run) -> Runs:
         for said, moment in times:
-            elements = tuple(
-                replace(each, runs=tuple(new for run in each.runs for new in run.with_moment(said, moment)))
-                if isinstance(each, Lines)
-                else each
-                for each in elements
-            )
-        return replace(self, elements=elements)
+            before, found, after = (replace(run, text=text) for text in run.text.partition(said))
+            if found.text:
+                return *split(before), replace(found, moment=moment), *split(after)
+        return (run,) if run.text else ()
+
+    def dated(element: RichElement) -> RichElement:
+        runs = tuple(new for run in element.runs for new in split(run))
+        return replace(element, runs=runs) if isinstance(element, Lines) else element
+
+    return tuple(replace(part, elements=tuple(map(dated, part.elements))) for part in parts)
 
 
 def code(text: str, aloud: str = "") -> Rich:

@@ -56,6 +56,7 @@ from bot.views.blockkit import (
     only_aloud,
     plain_words,
     sections,
+    with_moments,
 )
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words, numbered_options
@@ -330,14 +331,16 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
     """Returns a card that takes no answer any more: how it ended, by whom and when, what was asked, and in small print what was
     at stake. Its only control is a menu.
     """
-    wanted, facts, answer = shown.wanted, _closing_facts(shown), _answer_below(shown)
-    ended = _ended(shown, with_answer=not answer)
+    wanted, decided, facts = shown.wanted, shown.decided, _closing_facts(shown)
+    answer, is_exact = _answer(shown)
+    is_below = "\n" in answer.strip() or inert.size(answer) > DECIDED
+    ended = _ended(shown, with_answer=not is_below)
     budget.spend(shown.agent, shown.target, ended.text, *(part.text for part in facts))
     quotes = (
         action_of(wanted) if wanted else Quote(words(shown.question)),
         consequence_of(wanted) if wanted else Quote(""),
         Quote(main_argument(shown.current.arguments, _LINE) if wanted else "", is_data=True),
-        Quote(answer, _ANSWER_IS if shown.asked.form is None else _FORM_IS),
+        Quote(answer if is_below else "", _ANSWER_IS if shown.asked.form is None else _FORM_IS),
         Quote(changed_in_all(shown.current), CHANGED, is_data=True),
         Quote(shown.reason, REASON, is_data=True),
     )
@@ -345,15 +348,13 @@ def closed_card(shown: ShownRound, budget: Budget) -> Card:
     question, consequence, argument, given, change, reason = fit(
         budget, quotes, at_length=(3,) if shown.asked.form is not None else ()
     )
-    budget.cut |= shown.decided is None and shown.current.closed == "expired" and _cuts_default(shown)
-    hides = budget.cut or (
-        shown.decided is not None and (_leaves_out(shown) or (not answer and _rewords_answer(shown)))
-    )
+    budget.cut |= decided is None and shown.current.closed == "expired" and _cuts_default(shown)
+    hides = decided is not None and (_leaves_out(shown) or not (is_below or is_exact))
     return Card(
         heading=Context((Words(_heading(shown)),)),
-        ended=(Section(ended, _menu(shown, hides=hides)),),
+        ended=(Section(ended, _menu(shown, hides=hides or budget.cut)),),
         question=(*question.parts, *consequence.parts, *argument.parts),
-        below=(*_answer_parts(shown, given), *change.parts, *reason.parts),
+        below=(*with_moments(given.parts, decided.times if decided else ()), *change.parts, *reason.parts),
         facts=facts,
     )
 
@@ -375,7 +376,7 @@ def _line(shown: ShownRound) -> tuple[Part, ...] | None:
     line = " · ".join((_ended(shown).mrkdwn, *(inert.escape(each) for each in told if each), *facts))
     if inert.size(line) > SECTION:
         return None
-    hides = said != [*whole] or _cuts_default(shown) or _rewords_answer(shown) or _leaves_out(shown)
+    hides = said != [*whole] or not _answer(shown)[1] or _cuts_default(shown) or _leaves_out(shown)
     return (Section(Words(line, live=True), _menu(shown, hides=hides)),)
 
 
@@ -388,28 +389,13 @@ def _ended(shown: ShownRound, *, with_answer: bool = True) -> Words:
     return Words(f"{said}{when}", live=True)
 
 
-def _answer_below(shown: ShownRound) -> str:
-    """Returns a question's answer if it takes more than one line; otherwise empty."""
-    said = _answer(shown)
-    return said if "\n" in said.strip() or inert.size(said) > DECIDED else ""
-
-
-def _rewords_answer(shown: ShownRound) -> bool:
-    """Returns whether `_ended` has an answer only in part, or without its markup."""
-    if shown.decided is None or not (said := _answer(shown)):
-        return False
-    return f"“{dated(inert.fallback(said, inert.NO_LIMIT), shown.decided)}”" not in _ended(shown).text
-
-
-def _answer(shown: ShownRound) -> str:
+def _answer(shown: ShownRound) -> tuple[str, bool]:
+    """Returns a question's answer, empty for an approval, and whether `_ended` has all of it, as it was given."""
     decided = shown.decided
-    return decided.answer if decided is not None and decided.outcome == "answered" else ""
-
-
-def _answer_parts(shown: ShownRound, given: Quote) -> tuple[Part, ...]:
-    """Returns the answer in lines of its own; the moments that a form asked for are shown in the reader's time zone."""
-    times = shown.decided.times if shown.decided is not None else ()
-    return tuple(part.with_moments(times) for part in given.parts)
+    if decided is None or decided.outcome != "answered":
+        return "", True
+    whole = dated(inert.fallback(decided.answer, inert.NO_LIMIT), decided)
+    return decided.answer, f"“{whole}”" in _ended(shown).text
 
 
 def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:

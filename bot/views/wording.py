@@ -38,6 +38,7 @@ from core.clarification import (
     Why,
     agent_key,
 )
+from core.escalation import reason_words
 from core.lists import Decided, DecidedBy, decided_of
 from core.lookalikes import is_disguised, resembles, skeleton
 from core.matching import author_of
@@ -70,15 +71,6 @@ _CLOSED_WORDS = {
     "requester moved on": "Closed: the agent moved on without an answer",
     "by hand": "Closed without an answer",
     "withdrawn": "Withdrawn: the agent no longer needs an answer",
-}
-_ESCALATED_FOR: dict[Why, str] = {
-    "stale": "No answer, even after a reminder.",
-    "stuck": "The discussion is repeating itself.",
-    "deadlocked": "Agents are waiting for each other in a loop.",
-    "rounds exhausted": "All rounds are used up.",
-    "agent failed": "The agent that was asked failed to answer.",
-    "too few people": "This needs more approvals than there are people who may answer.",
-    "by hand": "Someone escalated this by hand.",
 }
 # For these, the card shows all of the escalation's text but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
@@ -319,7 +311,7 @@ class ShownRound(OfRound):
         if self.record.status != "escalated":
             return ""
         why = self.attention.escalated_for
-        reason = self.escalation.partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+        reason = self.escalation.partition("\n")[0] or (reason_words(self.record, why) if why else "")
         said = capital(inert.line(reason, limit))
         return f"Escalated. {inert.sentence(said)}" if said else "Escalated: this needs a person now."
 
