@@ -200,7 +200,7 @@ class PageView:
             is_handoff = incident.kind == "handoff" and link is not None
             if is_handoff and card is not None and page is not None and card.channel == page.channel:
                 item = replace(item, reason="", body="")
-            return item.with_question(None, None if _is_below(page, card) else link)
+            return item.with_question(None, link)
         if (record := await self._record(incident.clarification)) is None:
             return item.with_question(None, None)
         card = await self.messages.get(f"card:{record.id}:{record.round}")
