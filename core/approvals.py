@@ -209,12 +209,10 @@ def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Cl
         raise ConsentRefused(record.id)
     if (known := decider.approvers) is None:
         raise NotToldApart(record.id)
-    asked = record.asked
     before = record.consent.approvals or ()
     lapsed = tuple(each for each in before if known.get(each.user) == "lapsed")
     remain = tuple(each for each in before if each not in lapsed)
-    if any(_is_same(each, decider, known) for each in remain):
-        raise CountsOnce(record.id, max(1, asked.needed - len(remain)))
+    check_first(record, decider)
     if not known.keys() >= {each.user for each in remain}:
         raise ApprovedMeanwhile(record)
     if any(known[each.user] == "unknown" for each in remain):
@@ -223,6 +221,14 @@ def _without_lapsed(record: Clarification, decider: Decider, at: datetime) -> Cl
         return record
     gone = (*(record.consent.lapsed or ()), *(each.model_copy(update={"lapsed_at": at}) for each in lapsed))
     return amended(record, approvals=remain or None, lapsed=gone)
+
+
+def check_first(record: Clarification, decider: Decider) -> None:
+    """Raises CountsOnce if this person accepted before, and the accept still counts."""
+    known = decider.approvers or {}
+    remain = [each for each in record.consent.approvals or () if known.get(each.user) != "lapsed"]
+    if any(_is_same(each, decider, known) for each in remain):
+        raise CountsOnce(record.id, max(1, record.asked.needed - len(remain)))
 
 
 def _is_same(approval: Approval, decider: Decider, known: Mapping[str | None, Standing]) -> bool:

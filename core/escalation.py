@@ -512,6 +512,11 @@ def _local(start: datetime, zone: ZoneInfo) -> datetime:
     return start.astimezone(zone).replace(tzinfo=None) if start.tzinfo else start
 
 
+def reason_words(record: Clarification, why: Why) -> str:
+    """Returns why it was escalated, in one sentence or two."""
+    return _REASONS[why].format(rounds=record.max_rounds)
+
+
 def escalation_words(
     record: Clarification, why: Why, others: Sequence[Clarification] = (), reason: str | None = None
 ) -> str:
@@ -525,7 +530,7 @@ def escalation_words(
         others: the others of the loop, or those that ask the same in the other direction.
         reason: more exact words than those of `why`.
     """
-    head = [one_line(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
+    head = [one_line(reason, _POSITION) if reason else reason_words(record, why)]
     if record.topic.strip():
         head.append(f"Topic: {quoted(one_line(record.topic, 150))}")
     sides, untold = _sides(record, [other for other in others if other.id != record.id])

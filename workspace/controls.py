@@ -81,6 +81,20 @@ def find(blocks: list[Json], name: str | None, *, kinds: set[str] | None = None)
     raise ControlError(msg)
 
 
+def find_button(blocks: list[Json], name: str | None) -> tuple[Control, str | None]:
+    """The button that goes by `name`, or the overflow menu that offers it, and what is chosen there.
+
+    Raises:
+        ControlError: none, or more than one.
+    """
+    for control in controls(blocks):
+        if control.kind == "overflow" and name in {
+            each["text"]["text"] for each in options_of(control.element)
+        }:
+            return control, name
+    return find(blocks, name, kinds={"button"}), None
+
+
 def options_of(element: Json) -> list[Json]:
     groups = element.get("option_groups", [])
     return list(element.get("options", [])) + [option for group in groups for option in group["options"]]

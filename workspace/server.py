@@ -149,16 +149,15 @@ class Workspace:
     async def click(
         self, user: str, channel: str, ts: str, action_id: str | None = None, *, label: str | None = None
     ) -> Outcome:
-        """Press a button of a message, by its action_id or by the words on it."""
+        """Press a button of a message, or what its overflow menu offers, by its action_id or by the words on it."""
         shown = self.shown(user, channel, ts)
-        control = controls.find(shown.blocks, action_id or label, kinds={"button"})
-        return await self.interactions.press(user, shown, control)
+        control, chosen = controls.find_button(shown.blocks, action_id or label)
+        return await self.interactions.press(user, shown, control, chosen)
 
     async def click_as_seen(self, user: str, shown: Message, label: str) -> Outcome:
         """Press a button of a message that may be gone by now: Slack delivers a click that was made before."""
-        return await self.interactions.press(
-            user, shown, controls.find(shown.blocks, label, kinds={"button"})
-        )
+        control, chosen = controls.find_button(shown.blocks, label)
+        return await self.interactions.press(user, shown, control, chosen)
 
     async def select(self, user: str, channel: str, ts: str, label: str | None, option: Any) -> Outcome:
         """Choose in a select, menu, radio or checkbox group of a message (a list of options for several)."""

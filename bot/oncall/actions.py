@@ -318,8 +318,8 @@ class PageActions:
         record = await self.ledger.find(incident.clarification)
         # In a thread: a large record must not delay other clicks.
         if record.is_open:
-            locale = self.locale_of(person.user)
-            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record, locale))
+            reader = self.locale_of(person.user), person.user
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record, *reader))
         return OpenModal(await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
     def _is_others(self, incident: Incident, user: str) -> bool:

@@ -79,9 +79,7 @@ class PageView:
             return None
         covered = await self.pages.is_covered(row)
         mentions = sending.destination.mentions
-        content = await self._content(
-            sending.page, covered=covered, mentions=mentions, channel=row.channel or row.target
-        )
+        content = await self._content(sending.page, covered=covered, mentions=mentions, row=row)
         if content is None:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
@@ -125,9 +123,14 @@ class PageView:
         return PagerText(*outside_words(content))
 
     async def _content(
-        self, page: Page, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
+        self,
+        page: Page,
+        *,
+        covered: bool = False,
+        mentions: tuple[str, ...] = (),
+        row: MessageRow | None = None,
     ) -> PageContent | None:
-        """The content of a page for `channel` (None: outside Slack); None if its incidents are gone."""
+        """The content of a page at the place of `row` (None: outside Slack); None if its incidents are gone."""
         incidents = await self.incidents.all(page.incidents)
         if not incidents:
             return None
@@ -137,7 +140,7 @@ class PageView:
             incidents, items = list(compress(incidents, left)), list(compress(items, left))
         awaited = any(each.state == "live" for each in items)
         listed = [
-            await self._item(incident, item, channel)
+            await self._item(incident, item, row)
             for incident, item in list(zip(incidents, items, strict=True))[:LISTED]
         ]
         return PageContent(
@@ -187,18 +190,23 @@ class PageView:
             clarification=incident.clarification,
         )
 
-    async def _item(self, incident: Incident, item: PageItem, channel: str | None) -> PageItem:
-        """Adds the question and a link to its card. Leaves out the text of a handoff whose card is in the same channel."""
+    async def _item(self, incident: Incident, item: PageItem, page: MessageRow | None) -> PageItem:
+        """Adds the question and a link to its card, unless the page is in that card's thread. Leaves out the text of a handoff whose
+        card is in the same channel.
+        """
         if incident.clarification is None:
-            key = incident.notice_key
-            link = await self._link(key)
-            card = await self.messages.get(key) if incident.kind == "handoff" and link else None
-            if card is not None and card.ts is not None and card.channel == channel:
+            card = await self.messages.get(incident.notice_key)
+            link = await self._link(card)
+            is_handoff = incident.kind == "handoff" and link is not None
+            if is_handoff and card is not None and page is not None and card.channel == page.channel:
                 item = replace(item, reason="", body="")
             return item.with_question(None, link)
-        record = await self._record(incident.clarification)
-        link = await self._link(f"card:{record.id}:{record.round}") if record else None
-        return item.with_question(record, link)
+        if (record := await self._record(incident.clarification)) is None:
+            return item.with_question(None, None)
+        card = await self.messages.get(f"card:{record.id}:{record.round}")
+        if _is_below(page, card):
+            return replace(item.with_question(record, None), is_below_card=True)
+        return item.with_question(record, await self._link(card))
 
     async def _record(self, clarification: str) -> Clarification | None:
         try:
@@ -207,9 +215,15 @@ class PageView:
             _log.warning("showing a page without its question", id=clarification, reason=str(error))
             return None
 
-    async def _link(self, key: str) -> str | None:
-        """The permalink of the message `key`; None if it is not posted, or Slack does not return it."""
-        row = await self.messages.get(key)
+    async def _link(self, row: MessageRow | None) -> str | None:
+        """The permalink of a message; None if it is not posted, or Slack does not return it."""
         if row is None or row.ts is None or row.channel is None:
             return None
         return await self.permalinks.permalink(row.channel, row.ts)
+
+
+def _is_below(page: MessageRow | None, card: MessageRow | None) -> bool:
+    """Returns whether a page is in the thread of a card that is posted."""
+    if page is None or page.thread_ts is None or card is None or card.ts is None:
+        return False
+    return card.channel == page.channel and page.thread_ts in (card.ts, card.thread_ts)

@@ -85,7 +85,9 @@ Draw = Callable[[MessageRow], Awaitable[Drawn | None]]
 
 @dataclass(kw_only=True, eq=False)
 class DesiredState:
-    """Computes the desired state of a message. `draw` does so for pages; it returns None for an unknown page."""
+    """Computes the desired state of a message. `draw` does so for pages, from their row with their place; it returns None for
+    an unknown page.
+    """
 
     ledger: Ledger
     index: Index
@@ -184,13 +186,13 @@ class DesiredState:
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: MessageRow) -> Desired | Skip:
-        if (drawn := await self.draw(row)) is None:
-            return Skip("its page is not known")
         channel, thread_ts, waits = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
             thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
             channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
             waits = thread is None and await self._is_before_its_card(row)
+        if (drawn := await self.draw(replace(row, channel=channel, thread_ts=thread_ts))) is None:
+            return Skip("its page is not known")
         return _own(
             row,
             drawn.message,
@@ -243,7 +245,7 @@ class DesiredState:
             group, answerers = rolled_up(row), (row.body or {}).get("answerers")
             held = self.rollups.held(group)
             if not any(list(self.audiences.route(each).answerers) == answerers for each in held):
-                over = self.renderer.message(rollup_nudge_over(group.agent))
+                over = self.renderer.message(rollup_nudge_over())
         if over is None:
             desired = await self._stored(row, final=False)
         else:

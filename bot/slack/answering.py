@@ -38,7 +38,7 @@ from bot.views.render import Renderer
 from bot.views.verify import Proof, verify_view
 from core import answers
 from core.answers import Written
-from core.approvals import check_four_eyes, check_seen, why_refused
+from core.approvals import check_first, check_four_eyes, check_seen, why_refused
 from core.clarification import Answer, Clarification, Decider, Holder
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -316,9 +316,8 @@ class Answering:
         if press.round < record.round:
             return Tell(phrases.STALE_CARD)
         if press.verb == "answer":
-            return OpenModal(
-                await asyncio.to_thread(self.renderer.answer_modal, record, self._locale_of(person))
-            )
+            reader = self._locale_of(person), person.user
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record, *reader))
         check_seen(record, press.version)  # every page must show the same arguments
         decider = await self.access.decider_of(person, record, place.channel)
         try:
@@ -327,6 +326,7 @@ class Answering:
             if (why := why_refused(error, decider)) is not None:
                 self.router.note_refusal(record, decider, why, tried)
             raise
+        check_first(record, decider)  # before they read it all again
         return OpenModal(
             await asyncio.to_thread(
                 self.renderer.accept_modal, record, press.number(), self._locale_of(person)

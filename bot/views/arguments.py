@@ -189,6 +189,14 @@ def main_argument(arguments: Mapping[str, Any], limit: int, *, only_code: bool =
     return inert.line(f"{chosen.title or _ARGUMENTS} {said}", limit)
 
 
+def fits_line(arguments: Mapping[str, Any], limit: int) -> bool:
+    """Returns whether `main_argument` has all arguments, as they are."""
+    found = argument_pieces(arguments)
+    if len(found) > 1 or any(not each.is_list or "  " in each.text for each in found):
+        return False
+    return inert.size(main_argument(arguments, inert.NO_LIMIT)) <= limit
+
+
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Rich, ...]:
     """Returns the pieces as blocks, without blank ones."""
     return tuple(part for each in found if each.text.strip() for part in _parts(each))

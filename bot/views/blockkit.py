@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from bot.errors import RenderError
 from bot.views import inert
-from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
+from bot.views.codec import LINK_ACTION, MORE_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
 from core.clarification import Clarification, Question
 from core.summary import ListPage
@@ -83,6 +84,7 @@ _COUNTS = {
     "actions": ("elements", 25),
     "radio_buttons": ("options", 10),
     "checkboxes": ("options", 10),
+    "overflow": ("options", 5),
     "static_select": ("options", 100),
     "multi_static_select": ("options", 100),
 }
@@ -128,6 +130,7 @@ class Button:
     never carries a meaning alone.
     """
 
+    kind: ClassVar = "button"
     label: str
     action_id: str
     value: str
@@ -148,6 +151,15 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class Overflow:
+    """A menu behind three dots, for what few people need; `options` are (text, value), at most five."""
+
+    kind: ClassVar = "overflow"
+    action_id: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     kind: ClassVar = "header"
     text: str
@@ -155,11 +167,11 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A paragraph, with a button or facts beside it."""
+    """A paragraph, with a control or facts beside it."""
 
     kind: ClassVar = "section"
     words: Words
-    button: Button | None = None
+    control: Button | Overflow | None = None
     fields: tuple[Words, ...] = ()
 
 
@@ -176,11 +188,14 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Text in one style: any of `bold`, `italic`, `strike`, `code`. `url`: a link, which is shown as its whole address."""
+    """Text in one style: any of `bold`, `italic`, `strike`, `code`. `url`: a link, which is shown as its whole address.
+    `moment`: what the text says, shown in the reader's time zone.
+    """
 
     text: str
     styles: frozenset[str] = frozenset()
     url: str = ""
+    moment: datetime | None = None
 
     @property
     def style(self) -> dict[str, bool]:
@@ -236,6 +251,23 @@ class Rich:
     def runs(self) -> Runs:
         """All of its text."""
         return tuple(run for each in self.elements for run in each.runs)
+
+
+def with_moments(parts: Iterable[Rich], times: Sequence[tuple[str, datetime]]) -> tuple[Rich, ...]:
+    """Returns the parts with these texts in quotes and paragraphs as moments."""
+
+    def split(run: Run) -> Runs:
+        for said, moment in times:
+            before, found, after = (replace(run, text=text) for text in run.text.partition(said))
+            if found.text:
+                return *split(before), replace(found, moment=moment), *split(after)
+        return (run,) if run.text else ()
+
+    def dated(element: RichElement) -> RichElement:
+        runs = tuple(new for run in element.runs for new in split(run))
+        return replace(element, runs=runs) if isinstance(element, Lines) else element
+
+    return tuple(replace(part, elements=tuple(map(dated, part.elements))) for part in parts)
 
 
 def code(text: str, aloud: str = "") -> Rich:
@@ -535,6 +567,12 @@ def button(
 
 def answer_button(record: Clarification, number: int, n: int | None = None) -> Button:
     return button(Press("answer", record.id, number), ANSWER, f"Answer {record.id}", n=n)
+
+
+def more_menu(*options: tuple[str, Press]) -> Overflow | None:
+    """Returns the menu of a closed card; None without options."""
+    packed = tuple((label, press.pack()) for label, press in options)
+    return Overflow(MORE_ACTION, packed) if packed else None
 
 
 def link_button(label: str, url: str | None) -> tuple[Button, ...]:

@@ -16,6 +16,7 @@ from bot.views.arguments import (
     argument_texts,
     change_words,
     changed_in_all,
+    fits_line,
     main_argument,
     shows_originals,
 )
@@ -30,6 +31,7 @@ from bot.views.blockkit import (
     SHORTENED,
     TAKE,
     TAKE_OVER,
+    VERIFY,
     VIEW_FULL,
     YES,
     Actions,
@@ -40,6 +42,7 @@ from bot.views.blockkit import (
     Dialog,
     Draft,
     Header,
+    Overflow,
     Part,
     Section,
     Select,
@@ -49,23 +52,24 @@ from bot.views.blockkit import (
     button,
     drafted,
     live_words,
+    more_menu,
     only_aloud,
     plain_words,
     sections,
+    with_moments,
 )
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.fields import form_words, numbered_options
 from bot.views.locale import directed
 from bot.views.markdown import Quote, fit
-from bot.views.verify import verify_button
 from bot.views.wording import (
     ACTION,
     ASK_AGAIN,
     CONTEXT,
+    DECIDED,
     DETAILS,
     HOW_TO_COMMENT,
     LABELS,
-    QUESTION,
     REASON,
     SUMMARY,
     ShownRound,
@@ -75,17 +79,19 @@ from bot.views.wording import (
     consequence_of,
     dated,
     decided_words,
+    default_of,
     extras_of,
     reminder_words,
     risk_words,
     round_of,
     stakes_alerts,
     until_words,
+    warning_words,
     words,
 )
 from core import answers
 from core.approvals import version_of
-from core.clarification import Clarification, Confirmation
+from core.clarification import Clarification, Confirmation, Entry
 
 CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
@@ -115,8 +121,8 @@ CHOICES = "Choices:\n"
 class Card:
     """The parts of a card, or of a page with a question, in the order in which they are shown."""
 
-    heading: str
-    decided: tuple[Section, ...] = ()  # how, and by whom
+    heading: Header | Context
+    ended: tuple[Section, ...] = ()  # how, by whom and when
     stakes: tuple[Alert, ...] = ()  # of an open approval
     alert: tuple[Words, ...] = ()
     question: tuple[Part, ...] = ()
@@ -133,8 +139,8 @@ class Card:
     @property
     def parts(self) -> tuple[Part, ...]:
         return (
-            Header(self.heading),
-            *self.decided,
+            self.heading,
+            *self.ended,
             *self.stakes,
             Context(self.alert),
             *self.question,
@@ -274,7 +280,7 @@ def _question(shown: ShownRound, budget: Budget, verbosity: Verbosity) -> Card:
         replace(each, label=label) for each, label in ((context, CONTEXT), (detail, DETAILS)) if each.text
     ]
     return Card(
-        heading=_heading(shown),
+        heading=Header(_heading(shown)),
         question=question.parts,
         choices=asked if listed else tuple(only_aloud(part.aloud) for part in asked),
         context=(*(part for each in given for part in each.parts), *budget.fold(CONTEXT_IN_FULL, whole)),
@@ -310,7 +316,7 @@ def _consent(shown: ShownRound, wanted: Confirmation, budget: Budget, verbosity:
     if heading:
         said += [Context(live_words(heading)), *changes.parts]
     return Card(
-        heading=_heading(shown),
+        heading=Header(_heading(shown)),
         stakes=stakes,
         question=tuple(said),
         context=tuple(part for each in besides for part in each.parts),
@@ -321,120 +327,126 @@ def _detail(shown: ShownRound, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
+def closed_card(shown: ShownRound, budget: Budget) -> Card:
+    """Returns a card that takes no answer any more: how it ended, by whom and when, what was asked, and in small print what was
+    at stake. Its only control is a menu.
+    """
+    wanted, decided, facts = shown.wanted, shown.decided, _closing_facts(shown)
+    answer, is_exact = _answer(shown)
+    is_below = "\n" in answer.strip() or inert.size(answer) > DECIDED
+    ended = _ended(shown, with_answer=not is_below)
+    budget.spend(shown.agent, shown.target, ended.text, *(part.text for part in facts))
+    quotes = (
+        action_of(wanted) if wanted else Quote(words(shown.question)),
+        consequence_of(wanted) if wanted else Quote(""),
+        Quote(main_argument(shown.current.arguments, _LINE) if wanted else "", is_data=True),
+        Quote(answer if is_below else "", _ANSWER_IS if shown.asked.form is None else _FORM_IS),
+        Quote(changed_in_all(shown.current), CHANGED, is_data=True),
+        Quote(shown.reason, REASON, is_data=True),
+    )
+    # A form's answer has a line per field: it is cut only for its length.
+    question, consequence, argument, given, change, reason = fit(
+        budget, quotes, at_length=(3,) if shown.asked.form is not None else ()
+    )
+    budget.cut |= decided is None and shown.current.closed == "expired" and _cuts_default(shown)
+    hides = decided is not None and (_leaves_out(shown) or not (is_below or is_exact))
+    return Card(
+        heading=Context((Words(_heading(shown)),)),
+        ended=(Section(ended, _menu(shown, hides=hides or budget.cut)),),
+        question=(*question.parts, *consequence.parts, *argument.parts),
+        below=(*with_moments(given.parts, decided.times if decided else ()), *change.parts, *reason.parts),
+        facts=facts,
+    )
+
+
+def _line(shown: ShownRound) -> tuple[Part, ...] | None:
+    """Returns what a closed card says in one line, with its menu. None if it does not fit a line."""
+    wanted = shown.wanted
+    asked = Quote(words(shown.question)) if wanted is None else action_of(wanted)
+    whole = (asked.plain, main_argument(shown.current.arguments, inert.NO_LIMIT))
+    said = [inert.line(each, _LINE) for each in whole]
+    told = (
+        shown.agent_within(_NAMED),
+        shown.id,
+        _round_words(shown),
+        *(inert.quoted(each) for each in said if each),
+        f"{REASON}{inert.quoted(shown.reason, _LINE)}" if shown.reason else "",
+    )
+    facts = (each.mrkdwn for each in _closing_facts(shown))
+    line = " · ".join((_ended(shown).mrkdwn, *(inert.escape(each) for each in told if each), *facts))
+    if inert.size(line) > SECTION:
+        return None
+    hides = said != [*whole] or not _answer(shown)[1] or _cuts_default(shown) or _leaves_out(shown)
+    return (Section(Words(line, live=True), _menu(shown, hides=hides)),)
+
+
+def _ended(shown: ShownRound, *, with_answer: bool = True) -> Words:
+    """Returns how it ended, in bold if people decided it, then by whom and when."""
+    if shown.decided is None:
+        return Words(inert.sentence(shown.why_closed(_SMALL)))
+    said = f"*{capital(decided_words(shown.decided, with_answer=with_answer))}*"
+    when = f" · {inert.date(shown.answered_at)}" if shown.answered_at else ""
+    return Words(f"{said}{when}", live=True)
+
+
+def _answer(shown: ShownRound) -> tuple[str, bool]:
+    """Returns a question's answer, empty for an approval, and whether `_ended` has all of it, as it was given."""
+    decided = shown.decided
+    if decided is None or decided.outcome != "answered":
+        return "", True
+    whole = dated(inert.fallback(decided.answer, inert.NO_LIMIT), decided)
+    return decided.answer, f"“{whole}”" in _ended(shown).text
+
+
 def _closing_facts(shown: ShownRound) -> tuple[Words, ...]:
-    """Returns when it was decided, who changed it and said what before, the reply's state, and why it is closed."""
-    answered = shown.stage == "answered"
-    facts: list[Words] = []
-    if answered and shown.answered_at:
-        facts.append(Words(inert.date(shown.answered_at), live=True))
+    """Returns the risk, who changed it and said what before, the reply's state, and who closed it."""
+    facts = list(plain_words(risk_words(shown.wanted) if shown.wanted else ""))
     facts += live_words(shown.accepted_before, shown.change_heading.rstrip(":"))
     facts += plain_words(shown.reply_words)
-    if not answered or (shown.is_current and shown.record.status == "abandoned"):
+    if shown.decided is not None and shown.is_current and shown.record.status == "abandoned":
         facts.append(Words(shown.why_closed(_SMALL)))
     if who := shown.closed_by(256):
         facts.append(Words(f"By {who.text}", who.live))
     return (*facts, *plain_words(shown.producer))
 
 
-def _line(shown: ShownRound) -> tuple[Part, ...] | None:
-    """Returns how a question ended, in one line: what a closed card says, with View full if it was decided or something is
-    left out; of an approval with a receipt also with Verify, which otherwise is behind View full. None if it does not fit a
-    line.
+def _leaves_out(shown: ShownRound) -> bool:
+    """Returns whether View full has something that no closed card shows, however short it is."""
+    asked, wanted, consent = shown.asked, shown.wanted, shown.consent
+    found = (
+        shown.agent != shown.agent_within(_NAMED),
+        shown.context,
+        asked.summary_detailed,
+        shown.labels,
+        asked.form,
+        shown.topic,
+        shown.current.closed != "expired" and default_of(asked),
+        shown.requester_words(),
+        wanted and (extras_of(wanted) or warning_words(wanted)),
+        consent.edits or consent.approvals or consent.lapsed,
+        not fits_line(shown.current.arguments, _LINE),
+        shown.record.round > 1,
+        not all(_is_shown(shown, each) for each in shown.record.thread),
+    )
+    return any(found)
+
+
+def _is_shown(shown: ShownRound, entry: Entry) -> bool:
+    """Returns whether a closed card says what this line of the thread does."""
+    if entry.type == "resolution":
+        said = entry.body.removeprefix(f"Abandoned: {shown.current.closed}.").strip()
+        return not said or inert.quoted(said) in shown.why_closed(_SMALL)
+    return entry.type in ("question", "answer")
+
+
+def _menu(shown: ShownRound, *, hides: bool) -> Overflow | None:
+    """Returns the menu of a closed card: View full if it `hides` something, and Verify if it has a receipt. None if no one decided
+    and the card shows everything.
     """
-    wanted, decided = shown.wanted, shown.decided is not None
-    arguments = shown.current.arguments
-    asked = Quote(words(shown.question)) if wanted is None else action_of(wanted)
-    whole = (asked.plain, main_argument(arguments, inert.NO_LIMIT))
-    said = [inert.line(each, _LINE) for each in whole]
-    again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
-    told = (
-        shown.agent_within(_NAMED),
-        shown.id,
-        again,
-        *(inert.quoted(each) for each in said if each),
-        _risk(shown).removesuffix("."),
-        f"{REASON}{inert.quoted(shown.reason, _LINE)}" if decided and shown.reason else "",
-    )
-    facts = [each.mrkdwn for each in _closing_facts(shown)]
-    verify = verify_button(shown) if decided and wanted is not None and facts else ()
-    said_first = [each for each in (_title(shown), *map(inert.escape, told)) if each]
-    line = " · ".join(said_first if verify else (*said_first, *facts))
-    hides = (
-        decided
-        or said != [*whole]
-        or len(arguments) > 1
-        or any((shown.context, wanted and extras_of(wanted), shown.consent.edits))
-        or _cuts_default(shown)
-    )
-    if inert.size(line) > SECTION:
-        return None
-    text = Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
-    if verify:
-        return text, Section(Words(" · ".join(facts), live=True), verify[0])
-    return (text,)
-
-
-def closed_card(shown: ShownRound, budget: Budget) -> Card:
-    """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
-    Its only controls are View full, if it was decided or something is cut, and beside it Verify, if it has a receipt.
-    """
-    is_decided, facts, title = shown.decided is not None, _closing_facts(shown), _title(shown)
-    wanted, has_form = shown.wanted, shown.asked.form is not None
-    budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
-    changes = changed_in_all(shown.current) if is_decided else ""
-    with_what = main_argument(shown.current.arguments, _LINE) if wanted and is_decided else ""
-    quotes = (
-        action_of(wanted) if wanted else Quote(words(shown.question)),
-        consequence_of(wanted) if wanted else Quote(""),
-        Quote(with_what, is_data=True),
-        _answer(shown, title),
-        Quote(changes, CHANGED, is_data=True),
-        Quote(shown.reason if is_decided else "", REASON, is_data=True),
-    )
-    # A form's answer has a line per field: it is cut only for its length.
-    question, consequence, argument, answer, change, reason = fit(
-        budget, quotes, at_length=(3,) if has_form else ()
-    )
-    budget.cut |= not is_decided and shown.current.closed == "expired" and _cuts_default(shown)
-    full, verify = view_full(shown.record, shown.number), verify_button(shown)
-    risk = sections(_risk(shown))
-    above: tuple[Section, ...] = ()
-    if title and verify:  # beside a text, as View full: it only shows more
-        beside, verify = verify[0], ()
-        if risk:
-            risk = (replace(risk[0], button=beside), *risk[1:])
-        else:
-            above = (Section(Words(QUESTION.rstrip()), beside),)
-    return Card(
-        heading=_heading(shown),
-        decided=(Section(Words(title, live=True), full),) if title else (),
-        question=(*above, *question.parts, *consequence.parts, *argument.parts, *risk),
-        below=(*answer.parts, *change.parts, *reason.parts),
-        facts=facts,
-        buttons=(full, *verify) if budget.cut and not title else (),
-    )
-
-
-def _title(shown: ShownRound) -> str:
-    """Returns how it was decided and by whom, in bold; empty if it was not."""
-    return f"*{capital(decided_words(shown.decided))}*" if shown.decided is not None else ""
-
-
-def _risk(shown: ShownRound) -> str:
-    """Returns how grave what was decided is, and whether it can be undone; empty for a question, or without a decision."""
-    wanted = shown.wanted if shown.decided is not None else None
-    return risk_words(wanted) if wanted is not None else ""
-
-
-def _answer(shown: ShownRound, title: str) -> Quote:
-    """Returns a question's answer, blank if `title` has all of it, as it was given."""
-    decided = shown.decided
-    if decided is None or decided.outcome != "answered":
-        return Quote("")
-    whole = dated(inert.fallback(decided.answer, inert.NO_LIMIT), decided)
-    if f"“{whole}”" in title:
-        return Quote("")
-    return Quote(decided.answer, _ANSWER_IS if shown.asked.form is None else _FORM_IS)
+    offered = [(VIEW_FULL, Press("view", shown.record.id, shown.number, "1"))] if hides else []
+    if shown.current.receipt is not None and (hides or shown.decided is not None):
+        offered.append((VERIFY, Press("verify", shown.record.id, shown.number)))
+    return more_menu(*offered)
 
 
 def uses_buttons(shown: ShownRound) -> bool:
@@ -574,14 +586,14 @@ def _clipped_choices(shown: ShownRound, room: int) -> str:
 
 
 def _heading(shown: ShownRound) -> str:
-    notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
-    if shown.stage != "open":
-        notes.append(shown.decided.outcome if shown.decided is not None else shown.stage)
-    elif shown.record.status in _STANDING:
-        notes.append(_STANDING[shown.record.status])
+    standing = _STANDING.get(shown.record.status, "") if shown.stage == "open" else ""
     target = shown.target_within(_NAMED)
     said = f"{shown.agent_within(_NAMED)} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
-    return " · ".join((said, shown.id, *notes))
+    return " · ".join(filter(None, (said, shown.id, _round_words(shown), standing)))
+
+
+def _round_words(shown: ShownRound) -> str:
+    return f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
 
 
 def _alerts(shown: ShownRound, instead_of: str | None, limit: int) -> Iterable[Words]:

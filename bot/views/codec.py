@@ -52,6 +52,7 @@ VERSION = "1"
 LIMIT = 150
 LINK_ACTION = "clarify.link"  # a button that opens a web page: Slack reports clicks on it, too
 SELECT_ACTION = "clarify.select"
+MORE_ACTION = "clarify.more"  # the menu of a closed card
 WHICH_ACTION = "clarify.which"
 ANSWER_CALLBACK = "clarify.answer"
 ACCEPT_CALLBACK = "clarify.accept"

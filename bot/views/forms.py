@@ -135,6 +135,7 @@ _MORE = "There is more: close this and click View full on the card."
 _MORE_TO_ACCEPT = (
     "There is more than fits here. To see all of it and accept it, close this and click Accept on the card."
 )
+_APPROVED_BEFORE = "You have approved this. Accepting it again changes nothing; you can still reject it."
 _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _ONE_OF_SEVERAL = "Fill in one of these."
@@ -151,8 +152,10 @@ class SubmissionErrors(Exception):
         self.errors = dict(errors)
 
 
-def answer_modal(record: Clarification, locale: str = "") -> View:
-    """Returns the modal behind Answer…: the current round's question in full, and its inputs. `locale`: its reader's."""
+def answer_modal(record: Clarification, locale: str = "", reader: str = "") -> View:
+    """Returns the modal behind Answer…: the current round's question in full, and its inputs. `reader`: a Slack user, who is told
+    if they have approved it, and their `locale`.
+    """
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.wanted
     form = asked.form
@@ -164,7 +167,10 @@ def answer_modal(record: Clarification, locale: str = "") -> View:
     else:
         inputs = tuple(_input(shown, block, locale, several=len(kinds) > 1) for block in kinds)
     fields = tuple(editable(shown.current).values())
-    every = _consent_parts(shown, wanted) if wanted else Quote(words(shown.question)).parts
+    every: tuple[_Shown, ...] = ()
+    if any(each.user == reader for each in shown.consent.approvals or ()):
+        every = sections(f"{_APPROVED_BEFORE} {shown.more_approvals}")
+    every += _consent_parts(shown, wanted) if wanted else Quote(words(shown.question)).parts
     if _types_choices(asked) or shown.described or not all(map(fits_option, shown.labels)):
         every += Quote(shown.numbered, CHOICES, is_data=True).parts
     if form and hides(form, inputs):
@@ -544,8 +550,9 @@ def _history(shown: ShownRound) -> Iterator[_Said]:
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            by = f"{entry.type} · {inert.escape(inert.as_value(entry.from_, 256) or inert.BLANK)}"
-            yield Context(live_words(f"{inert.date(entry.timestamp)} · {by}"))
+            is_agent = entry.from_ == shown.record.from_
+            name = shown.agent if is_agent else inert.as_value(entry.from_, 256) or inert.BLANK
+            yield Context(live_words(f"{inert.date(entry.timestamp)} · {entry.type} · {inert.escape(name)}"))
             yield Quote(words(entry.body))
 
 

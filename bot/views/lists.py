@@ -43,7 +43,6 @@ from bot.views.wording import (
     ID_LIMIT,
     TAMPERED,
     ShownRound,
-    asked_words,
     decided_plainly,
     decided_words,
     listed_words,
@@ -174,13 +173,11 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     """Returns the row of a round. `is_tampered`: it does not agree with its receipt."""
     record = shown.record
     is_open = shown.stage == "open"
-    shortened = plain if shown.wanted is None else asked_words
     if is_tampered:
         state = TAMPERED
     elif record.status == "escalated" and is_open:
-        state = (
-            f"escalated ({shown.attention.escalated_for})" if shown.attention.escalated_for else "escalated"
-        )
+        why = "overdue" if shown.attention.escalated_for == "stale" else shown.attention.escalated_for
+        state = f"escalated ({why})" if why else "escalated"
     elif is_open:
         state = "reminded" if shown.attention.nudges else "open"
     else:
@@ -188,7 +185,7 @@ def row_of(shown: ShownRound, *, is_tampered: bool = False) -> QuestionRow:
     return QuestionRow(
         inert.line(record.id),
         shown.agent,
-        shown.question if is_open else shortened(shown.question),
+        shown.question if is_open else shown.plain_question,
         (None if is_open else shown.answered_at) or record.asked_last,
         None if is_tampered else shown.decided,
         state,
@@ -262,15 +259,15 @@ def rollup(
         records: the most urgent ones first; the first five get a row. Empty: nothing is open any more.
         count: how many are open in all.
         oldest: the earliest deadline, if there is one.
-        agent: the agent's name.
+        agent: the agent, by its id.
         reminded: the time of the latest reminder, if there was one.
     """
-    named = name_of(agent)
     if not records:
-        none = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
+        none = (Header(f"{name_of(agent)}: no open questions"), Context((Words("All closed"),)))
         return fixed("rollup", none)
-    heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
+    named = shown[0].agent
+    heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
     more = f"And {count - len(shown)} more" if count > len(shown) else ""
@@ -312,7 +309,10 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         f"{n}. {inert.line(each.record.id)}: {row_of(each).asked(room)}" for n, each in enumerate(shown, 1)
     )
     choices = [
-        (f"{n}. {_bare(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
+        (
+            f"{n}. {inert.quoted(each.plain_question, _ROW)}",
+            Press("which", each.record.id, each.number, text_id),
+        )
         for n, each in enumerate(shown, 1)
     ]
     # These must not be decided by one click.
@@ -373,7 +373,3 @@ def _answerable(shown: Sequence[ShownRound]) -> Iterable[Section]:
     for n, each in enumerate(shown):
         line = f"{inert.line(each.record.id, ID_LIMIT)}: {row_of(each).asked(_ROW)}"
         yield Section(Words(line), answer_button(each.record, each.number, n))
-
-
-def _bare(shown: ShownRound, limit: int) -> str:
-    return inert.quoted((plain if shown.wanted is None else asked_words)(shown.question), limit)

@@ -50,8 +50,6 @@ from bot.views.wording import (
     DETAILS,
     ID_LIMIT,
     NAME_LIMIT,
-    capital,
-    decided_words,
     name_of,
     risk_word,
     risk_words,
@@ -206,7 +204,7 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     told = (
         f"After it was decided, somebody changed {'it' if len(ids) == 1 else 'them'} in the database (issue {issue}). The "
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
-        f"To see what was signed, click {VERIFY} on the card. To see what the database says now, run: clarify show {ids[0]}"
+        f"To see what was signed, choose {VERIFY} in the card's menu. To see what the database says now, run: clarify show {ids[0]}"
     )
     which, names = _named(issue, ids)
     return _notice(f"{which} changed after the decision", [told, *names])
@@ -394,19 +392,18 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 
 
 def nudge_over(record: Clarification, number: int | None) -> Draft:
-    """Returns a reminder's text after the round `number` has ended: the outcome, in small print."""
+    """Returns a reminder's text after the round `number` has ended. How it ended is said once in the thread, on the card."""
     shown = round_of(directed(record), number)
-    how = Words(shown.why_closed(_BEGINNING))
-    if shown.decided is not None:
-        how = Words(capital(decided_words(shown.decided)), live=True)
-    asked = f"{shown.agent} {shown.verb} ({shown.id}): {shown.brief_line(_BEGINNING)}"
-    return fixed("nudge", (Context((how, Words(asked))),))
+    return _reminder_over(f"{shown.agent} is no longer waiting · {shown.id}")
 
 
-def rollup_nudge_over(agent: str) -> Draft:
+def rollup_nudge_over() -> Draft:
     """Returns a reminder's text once no question waits on the roll-up card."""
-    over = "None of these questions is waiting on the shared card any more"
-    return fixed("nudge", (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
+    return _reminder_over("These questions are no longer waiting")
+
+
+def _reminder_over(words: str) -> Draft:
+    return fixed("nudge", (Context((Words(words),)),))
 
 
 def plain_notice(heading: str, texts: Sequence[str]) -> Draft:

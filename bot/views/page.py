@@ -85,7 +85,8 @@ class PageItem:
     """One incident of a page; `kind` as in `bot.oncall.incidents`.
 
     `who`: the Slack user who took it, or to whom it was handed. `asleep_by` and `until`: a snooze. `record`: its
-    question, if it has one that can be read. `since`: when on-call was first needed. `link`: a web address.
+    question, if it has one that can be read. `since`: when on-call was first needed. `link`: a web address. `is_below_card`: the
+    page is in the thread of its question's card.
     """
 
     incident: int
@@ -103,6 +104,7 @@ class PageItem:
     clarification: str | None = None
     record: Clarification | None = None
     link: str | None = None
+    is_below_card: bool = False
 
     @property
     def name(self) -> str:
@@ -169,10 +171,10 @@ class PageContent:
         return shown if shown is not None and shown.record.is_open and not self.covered else None
 
     @property
-    def decided(self) -> ShownRound | None:
-        """The question of the page, if people decided it."""
+    def closed(self) -> ShownRound | None:
+        """The question of the page, if it takes no answer any more."""
         shown = self.only.shown if self.only is not None else None
-        return shown if shown is not None and shown.decided is not None else None
+        return shown if shown is not None and shown.stage != "open" else None
 
     def bare(self) -> PageContent:
         """Returns the content for a page that cannot be laid out."""
@@ -181,10 +183,10 @@ class PageContent:
 
 def page_card(content: PageContent) -> Draft:
     """Returns the message; its whole text follows in the thread if it is cut (`subject`)."""
-    item, shown = content.only, content.waiting or content.decided
+    item, shown = content.only, content.waiting or content.closed
     if item is None:
         return fitted(f"page.{content.page}", partial(_list_parts, content))
-    pointer = _POINTER if shown is None else SHORTENED if content.decided else pointer_of(shown, _POINTER)
+    pointer = _POINTER if shown is None else SHORTENED if content.closed else pointer_of(shown, _POINTER)
     asked = item.record.asked if item.record is not None else None
     return drafted(
         f"page.{content.page}",
@@ -199,14 +201,14 @@ def _built(content: PageContent, item: PageItem, budget: Budget) -> tuple[Part, 
     """Returns the parts that fit: of a question, its card with the page's heading and controls."""
     if (shown := content.waiting) is not None:
         card = _question_card(content, item, shown, budget)
-    elif (shown := content.decided) is not None:
-        card = _decided_card(content, item, shown, budget)
+    elif (shown := content.closed) is not None:
+        card = _closed_card(content, item, shown, budget)
     else:
         card = _item_card(content, item, budget)
     link = link_button(OPEN if item.record else OPEN_OTHER, item.link)
-    return replace(
-        card, heading=heading(content), buttons=(*card.buttons, *link), controls=_controls(content)
-    ).parts
+    is_quiet = item.is_below_card and content.is_closed
+    head = Context((Words(heading(content)),)) if is_quiet else Header(heading(content))
+    return replace(card, heading=head, buttons=(*card.buttons, *link), controls=_controls(content)).parts
 
 
 def subject(content: PageContent) -> str | None:
@@ -252,8 +254,8 @@ def heading(content: PageContent) -> str:
 def state_words(content: PageContent) -> list[Words]:
     """Returns the holder, the snooze, the outcome, where it continues, and why other people are paged."""
     item = content.only
-    # Its card says how a decided question ended.
-    is_said = content.decided is not None and item is not None and item.state == "closed"
+    # Its card says how a question ended.
+    is_said = content.closed is not None and item is not None and item.state == "closed"
     found = standing_words(item) if item is not None and not is_said else []
     if content.note and not content.is_closed:
         found.append(Words(inert.line(content.note, _FACT)))
@@ -337,12 +339,6 @@ def _note(item: PageItem) -> str:
     return _NOTES[item.state]
 
 
-def closing_words(item: PageItem) -> str:
-    """Returns how an item ended that was closed without a decision."""
-    shown = item.shown
-    return shown.why_closed(_FACT) if shown is not None and shown.stage == "closed" else "Closed"
-
-
 def standing_words(item: PageItem) -> list[Words]:
     """Returns the holder, the snooze or the outcome; nothing while it is unclaimed."""
     who = inert.mention(item.who) if inert.is_user(item.who) else None
@@ -361,7 +357,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     if shown is None and who:
         return [*live_words(f"{'Claimed' if item.kind == 'handoff' else 'Seen'} by {who}")]
     if shown is None or shown.decided is None:
-        return [Words(closing_words(item))]
+        return [Words(shown.why_closed(_FACT) if shown is not None and shown.stage == "closed" else "Closed")]
     when = inert.date(shown.answered_at) if shown.answered_at else ""
     return [*live_words(capital(decided_words(shown.decided)), when)]
 
@@ -376,27 +372,27 @@ def _question_card(content: PageContent, item: PageItem, shown: ShownRound, budg
     return replace(card, alert=alert, below=_why_parts(why), facts=(*card.facts, *plain_words(left)))
 
 
-def _decided_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
-    """Returns the decided question's own card, and why on-call is paged about it until that is closed, or paged elsewhere."""
+def _closed_card(content: PageContent, item: PageItem, shown: ShownRound, budget: Budget) -> Card:
+    """Returns the closed question's own card, and why on-call is paged about it until that is over, or paged elsewhere. In the
+    thread of that card it does not say again what that says.
+    """
     is_over = item.state == "closed" or content.covered
     why, alert = "" if is_over else inert.clip(why_words(item), _WHY), _alert(content)
     budget.spend(why, *(each.text for each in alert))
-    card = closed_card(shown, budget)
+    card = Card(Header("")) if item.is_below_card else closed_card(shown, budget)
     return replace(card, alert=alert, below=(*card.below, *_why_parts(why)))
 
 
 def _item_card(content: PageContent, item: PageItem, budget: Budget) -> Card:
-    """Returns a page without a question, or with a closed one."""
+    """Returns a page without a question, or that a newer one covers."""
     record, over = item.record, item.state == "closed" or content.covered
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget.spend(heading(content), *(each.text for each in alert))
-    ending = closing_words(item) if record is not None and not record.is_open else ""
-    texts = [_subject(item), Quote(ending), Quote(why)]
-    subject, how, reason = fit(budget, texts, at_length=range(len(texts)))
+    subject, reason = fit(budget, [_subject(item), Quote(why)], at_length=range(2))
     return Card(
-        heading(content),
+        Header(heading(content)),
         alert=alert,
-        question=(*subject.parts, *sections(how.text)),
+        question=subject.parts,
         below=_why_parts(reason.text),
         buttons=(view_full(record, record.round),) if budget.cut and record is not None else (),
     )

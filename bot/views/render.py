@@ -121,10 +121,12 @@ class Renderer:
             return False
         return card.shows_whole(record, verbosity)
 
-    def answer_modal(self, record: Clarification, locale: str = "") -> dict[str, Any]:
-        """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it. `locale`: its reader's."""
+    def answer_modal(self, record: Clarification, locale: str = "", reader: str = "") -> dict[str, Any]:
+        """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it. `reader`: a Slack user, and
+        their `locale`.
+        """
         try:
-            return self.view(forms.answer_modal(record, locale))
+            return self.view(forms.answer_modal(record, locale, reader))
         except (RenderError, BadPress):
             _log.exception("cannot lay out a question as a form", clarification=record.id)
         return self.view(forms.plain_answer_modal(record))

@@ -38,6 +38,7 @@ from core.clarification import (
     Why,
     agent_key,
 )
+from core.escalation import reason_words
 from core.matching import author_of
 from core.names import is_disguised, resembles, skeleton
 from core.summary import Decided, DecidedBy, decided_of
@@ -70,15 +71,6 @@ _CLOSED_WORDS = {
     "requester moved on": "Closed: the agent moved on without an answer",
     "by hand": "Closed without an answer",
     "withdrawn": "Withdrawn: the agent no longer needs an answer",
-}
-_ESCALATED_FOR: dict[Why, str] = {
-    "stale": "No answer, even after a reminder.",
-    "stuck": "The discussion is repeating itself.",
-    "deadlocked": "Agents are waiting for each other in a loop.",
-    "rounds exhausted": "All rounds are used up.",
-    "agent failed": "The agent that was asked failed to answer.",
-    "too few people": "This needs more approvals than there are people who may answer.",
-    "by hand": "Someone escalated this by hand.",
 }
 # For these, the card shows all of the escalation's text but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
@@ -319,7 +311,7 @@ class ShownRound(OfRound):
         if self.record.status != "escalated":
             return ""
         why = self.attention.escalated_for
-        reason = self.escalation.partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+        reason = self.escalation.partition("\n")[0] or (reason_words(self.record, why) if why else "")
         said = capital(inert.line(reason, limit))
         return f"Escalated. {inert.sentence(said)}" if said else "Escalated: this needs a person now."
 
@@ -388,11 +380,14 @@ class ShownRound(OfRound):
         with_what = main_argument(self.current.arguments, limit)
         return Quote("\n".join(filter(None, (*said, with_what))), is_data=True)
 
+    @property
+    def plain_question(self) -> str:
+        """The question, or the action, without markup."""
+        return plain(words(self.question)) if self.wanted is None else asked_words(self.question)
+
     def brief_line(self, limit: int) -> str:
         """Returns the question or the action, and the main argument, on one line in quotation marks, of about `limit`."""
-        wanted = self.wanted
-        asked = plain(words(self.question)) if wanted is None else asked_words(self.question)
-        said = [asked, main_argument(self.current.arguments, limit) if wanted else ""]
+        said = [self.plain_question, main_argument(self.current.arguments, limit) if self.wanted else ""]
         room = inert.shares(list(map(inert.size, said)), limit)
         return " · ".join(
             inert.quoted(each, max(_LEAST, most)) for each, most in zip(said, room, strict=True) if each
@@ -581,10 +576,11 @@ def reminder_words(sent_at: datetime | None) -> tuple[Words, ...]:
     return live_words(f"Reminder sent {inert.date(sent_at)}") if sent_at is not None else ()
 
 
-def decided_words(decided: Decided, limit: int = DECIDED) -> str:
+def decided_words(decided: Decided, limit: int = DECIDED, *, with_answer: bool = True) -> str:
     """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
     by = [_who(each.name, each.user) for each in decided.by]
-    return _decided(decided, by, dated(inert.quoted_escaped(plain(decided.answer), limit), decided))
+    answer = dated(inert.quoted_escaped(plain(decided.answer), limit), decided) if with_answer else ""
+    return _decided(decided, by, answer)
 
 
 def dated(answer: str, decided: Decided) -> str:
@@ -610,7 +606,8 @@ def _named(name: str) -> str:
 
 def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
     who = listed(by)
-    return f"answered: {answer} by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
+    said = f"{decided.outcome}: {answer}" if decided.outcome == "answered" and answer else decided.outcome
+    return f"{said} by {who}"
 
 
 def listed(names: Sequence[str]) -> str:

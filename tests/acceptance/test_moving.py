@@ -138,7 +138,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
         assert len([card for card in stage.cards() if words in said(card)]) == 1, words
     tokens = [reply["reply_token"] for reply in stage.producer.replies]
     assert sorted(tokens) == ["rpl_done", "rpl_open", "rpl_way"]
-    assert controls(next(card for card in stage.cards() if "then?" in said(card))) == ["View full", "Verify"]
+    assert controls(next(card for card in stage.cards() if "then?" in said(card)))[-1:] == ["Verify"]
 
 
 @pytest.fixture

@@ -457,11 +457,12 @@ def of_a_click(stage: World, user: str, card: Message) -> dict[str, Any]:
 
 
 def controls(message: Message | View) -> list[str]:
-    """The words on a message's or modal's buttons and menus, in their order."""
+    """The words on a message's or modal's buttons and menus, in their order; of a menu behind three dots, what it offers."""
     blocks = message.payload["blocks"] if isinstance(message, View) else message.blocks
     return [
-        str((control.element.get("text") or control.element.get("placeholder") or {"text": ""})["text"])
+        str((each.get("text") or each.get("placeholder") or {"text": ""})["text"])
         for control in found_controls(blocks)
+        for each in (control.element["options"] if control.kind == "overflow" else [control.element])
     ]
 
 

@@ -30,7 +30,7 @@ async def test_click_answers_and_reply_reaches_the_producer(stage: World) -> Non
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
         shown = await stage.now_says(card, f"<@{FOLAKE}>")
         assert "Yes" in said(shown)
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
     record = stage.record()
     assert record["status"] == "resolved"
     assert record["aaep"]["answeredBy"] == {"surface": "slack", "team": "T0LOCAL", "user": FOLAKE}

@@ -655,6 +655,24 @@ LONG = {"command": "\n".join(f"line {n}" for n in range(160)), "count": 1204}
 HIDDEN_COMMAND = "ls" + " " * 3000 + "\n" * 400 + "rm -rf ~"
 
 
+async def test_who_has_approved_hears_so_before_reading_all_of_it_again(stage: World) -> None:
+    async with asking(stage) as http:
+        _, card = await ask(stage, http, arguments=LONG, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        assert "You have approved this" not in json.dumps((await stage.modal(FOLAKE)).payload)
+        await stage.workspace.submit_view(FOLAKE, {})
+        await stage.now_says(card, "1 of 2")
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.whisper(FOLAKE, "counts once: one more person must approve")
+        assert stage.workspace.views(FOLAKE) == []
+        await press(stage, FOLAKE, card, "Answer…")
+        first = (await stage.modal(FOLAKE)).payload["blocks"][0]
+        assert first["text"]["text"].startswith("You have approved this.")
+        await stage.workspace.close_view(FOLAKE)
+        await press(stage, ADE, card, "Answer…")
+        assert "You have approved this" not in json.dumps((await stage.modal(ADE)).payload)
+
+
 async def test_card_that_leaves_out_arguments_is_accepted_where_all_of_them_are_shown(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, arguments=LONG)

@@ -95,7 +95,7 @@ async def test_answer_reaches_the_agent_under_the_name_of_who_typed_it(
         expected = 'it\'s "fine" by @folake & me' if response is None else response
         assert reply["response"] == expected
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
-        assert controls(await stage.now_says(card, f"<@{ADE}>")) == ["View full", "Verify"]
+        assert controls(await stage.now_says(card, f"<@{ADE}>"))[-1] == "Verify"
         await stage.until(lambda: status(stage) == "resolved")
     assert len(stage.producer.replies) == 1
 

@@ -73,7 +73,7 @@ async def test_click_decides_and_the_reply_reaches_the_producer(
         assert (reply["correlation_id"], "decision_rationale" in reply) == ("corr_1", False)
         after = await stage.now_says(card, f"<@{FOLAKE}>")
         assert f"{'Approved' if label == 'Accept' else 'Rejected'} by <@{FOLAKE}>" in said(after)
-        assert controls(after) == ["View full", "Verify"]
+        assert controls(after) == ["Verify"]
     record = stage.record()
     assert (record["status"], record["aaep"]["response"]) == ("resolved", decision)
     assert (record["aaep"]["action"], record["aaep"]["riskLevel"]) == (ACTION, "high")

@@ -18,8 +18,7 @@ LIMIT = 20
 
 
 def open_cards(stage: World) -> list[Message]:
-    over: tuple[list[str], ...] = ([], ["View full"], ["View full", "Verify"])
-    return [card for card in stage.cards() if controls(card) not in over]
+    return [card for card in stage.cards() if not {*controls(card)} <= {"View full", "Verify"}]
 
 
 def rollup(stage: World) -> Message | None:

@@ -105,7 +105,7 @@ async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
 
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
-        assert controls(await stage.now_says(card, "8080")) == ["View full", "Verify"]
+        assert controls(await stage.now_says(card, "8080")) == ["Verify"]
         for user in (ADE, FOLAKE):
             view = await home(stage, user, "No questions are waiting for you.", "answered: “8080” by")
             assert f"<@{ADE}>" in section(view, "Recent decisions")

@@ -136,7 +136,7 @@ async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
         await stage.press(card, "Yes", FOLAKE)
         assert (await stage.reply())["response"] is True
         done = await stage.becomes(card, f"by <@{FOLAKE}>")
-        assert controls(done) == ["View full", "Verify"]
+        assert controls(done) == ["Verify"]
 
 
 async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:

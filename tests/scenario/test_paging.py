@@ -61,27 +61,28 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
         assert (await stage.reply())["response"] is True
-        settled = await stage.now_says(nudge, f"Answered: “Yes” by <@{ONCALL}>")
-        assert "Reminder sent" not in said(await stage.now_says(card, "Answered"))
-        assert "still waiting" not in said(settled)
-        assert "Answer on its card" not in said(settled)
+        settled = await stage.now_says(nudge, "is no longer waiting")
+        assert "Reminder sent" not in said(await stage.now_says(card, f"Answered: “Yes” by <@{ONCALL}>"))
+        for told in ("still waiting", "Answer on its card", ONCALL):
+            assert told not in said(settled)
     assert stage.record()["aaep"]["nudges"] == 1
 
 
-async def test_reminder_of_a_question_that_ended_says_how(stage: Night) -> None:
+async def test_reminder_of_a_question_that_ended_says_so_and_its_card_how(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
-        await stage.ask(timeout_seconds=3600)
+        card = await stage.ask(timeout_seconds=3600)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
         await stage.says("session.cancelled")
-        settled = await stage.now_says(nudge, "Cancelled: the agent no longer needs an answer")
+        await stage.now_says(card, "Cancelled: the agent no longer needs an answer")
+        settled = await stage.now_says(nudge, "is no longer waiting")
         assert "still waiting" not in said(settled)
 
 
 @pytest.mark.needs("ledgerfiles")
 async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_down(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
-        await stage.ask(timeout_seconds=3600, **WORDS)
+        card = await stage.ask(timeout_seconds=3600, **WORDS)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waiting")
         await stage.in_step()
@@ -93,8 +94,8 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
     )
     stage.write_ledger(100001, ledger)
     async with stage.bot(stage.config()):
-        settled = await stage.now_says(nudge, "by agent:architect")
-        assert "Go on" in said(settled)
+        await stage.now_says(nudge, "is no longer waiting")
+        assert "Go on" in said(await stage.now_says(card, "by agent:architect"))
 
 
 async def test_no_reminder_is_sent_in_the_second_a_question_ends(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
         assert reply["response"] is True
         assert reply["decided_by"] == "agent:architect"
         shown = await stage.now_says(card, "agent:architect")
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
     assert len(stage.producer.replies) == 1
 
 

@@ -159,7 +159,7 @@ async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stag
         assert reply["response"] is True
         assert reply["decided_by"].startswith("user:os/")
         shown = await stage.now_says(card, "user:os/")
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
         late = await project.run("answer", "CLR-100001-001", "no")
         assert (late.code, "already answered: “Yes” by user:os/" in late.err) == (5, True)
     assert len(stage.producer.replies) == 1

@@ -120,7 +120,7 @@ async def test_p3_updates_do_not_overtake_each_other(stage: World) -> None:
         await stage.says("state.changed", from_state="awaiting_input", to_state="thinking")
         shown = await stage.now_says(card, "the agent has resumed")
         assert f"<@{FOLAKE}>" in said(shown)
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "5xx:500", "429:0.1"])
@@ -131,7 +131,7 @@ async def test_p3_update_that_fails_is_made_again(tmp_path: Path, fault: str) ->
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         shown = await stage.now_says(card, "Delivered")
         assert f"<@{FOLAKE}>" in said(shown)
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
         assert len(stage.cards()) == 1
 
 
@@ -167,7 +167,7 @@ async def test_p1_what_slack_refuses_for_a_while_is_shown_once_it_takes_it(
             stage.workspace.faults.add(method, f"refuse:{code}", times=3)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         shown = await stage.now_says(card, "Delivered")
-        assert controls(shown) == ["View full", "Verify"]
+        assert controls(shown) == ["Verify"]
         assert (len(stage.cards()), stage.workspace.faults.pending()) == (1, False)
 
 

@@ -291,7 +291,7 @@ async def test_card_of_an_earlier_round_verifies_its_own_receipt(stage: World) -
         assert f"`{NAME}/1`" in said
         assert f"by <@{FOLAKE}>" in said
         await stage.workspace.close_view(ADE)
-        assert controls(over) == ["View full"]  # a line, with Verify behind View full
+        assert controls(over) == ["View full", "Verify"]
         change_row(stage, lambda record: record["aaep"]["earlier"][0].update(response=False))
         assert (await stage.workspace.click_as_seen(ADE, old, "Verify")).ok
         said = shown((await stage.modal(ADE)).payload["blocks"])

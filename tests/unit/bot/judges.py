@@ -84,8 +84,13 @@ def judge_live(text: str) -> None:
 
 
 def labels(payload: Any) -> list[str]:
-    """What the buttons say, in their order."""
-    return [item["text"]["text"] for item in walk(payload) if item.get("type") == "button"]
+    """What the buttons say, in their order, and what the menus behind three dots offer."""
+    return [
+        each["text"]["text"]
+        for item in walk(payload)
+        if item.get("type") in {"button", "overflow"}
+        for each in item.get("options", [item])
+    ]
 
 
 def shown(payload: Any) -> str:

@@ -268,7 +268,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
     over = await world.wanted(f"nudge:{key}:1")
     judge_message(over.message)
     assert (over.final, over.unwanted, "still waiting" in over.message.text) == (True, True, False)
-    assert "None of these questions is waiting on the shared card any more" in over.message.text
+    assert "These questions are no longer waiting" in over.message.text
 
 
 async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world: Stage) -> None:

@@ -204,7 +204,7 @@ CARDS = (
          buttons=["Yes", "No", "View full", "Take"]),
     row(passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", buttons=["Yes", "No", "Take"]),
     row(passed_on("by hand", "it is urgent"), "Escalated. It is urgent.", buttons=["Yes", "No", "Take"]),
-    row(passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", buttons=["Yes", "No", "Take"]),
+    row(passed_on("rounds exhausted", " "), "Escalated. Rounds exhausted: a follow-up was asked after 5 rounds.", buttons=["Yes", "No", "Take"]),
     row(kinds("yes_no").model_copy(update={"status": "escalated"}), "Escalated: this needs a person now.",
          buttons=["Yes", "No", "Take"]),
     # Who has it, and who may take it.
@@ -217,7 +217,7 @@ CARDS = (
     row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
     row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
     # Answered: who, what, when, and where the reply stands.
-    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered", buttons=["View full"]),
+    row(ANSWERED, "Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", buttons=["View full"]),
     *(
         row(settled, words, buttons=["View full"])
         for state, note, words in REPLIED

@@ -237,15 +237,16 @@ OVERRULED = answered(needing_three(), Answer("reject", "Reject"), LAST, NOW)
     stakes("If no one answers, the agent has not said what it will do", default_decision=None),
     stakes("Warning: if no one answers, the agent does this", default_decision="accept"),
     *(
-        row(abandoned(consent_of(default_decision=default), "expired", NOW), f"Expired. The agent {words}", buttons=[])
+        row(abandoned(consent_of(default_decision=default), "expired", NOW), f"Expired. The agent {words}",
+            "Risk: high. Irreversible", buttons=[])
         for default, words in (
             ("reject", "used its default: do not go ahead"), ("accept", "used its default: go ahead"), (None, "had no default")
         )
     ),
     row(DONE, "asked for approval", "Transfer $500.", "Reason: Too *early*", "Rejected by <@U0GOOD>", STAKES,
-        blocks=["· rejected"], hidden=["Answer"], buttons=["View full"]),
+        hidden=["Answer"], buttons=[]),
     row(APPROVED, "Approved by <@U0ONE>, &lt;!here&gt; and <@U0GOOD>", "Comments: <@U0ONE> (“fine”)", STAKES, "Reason: Go",
-        blocks=["· approved"], hidden=["Answer"], buttons=["View full"]),
+        hidden=["Answer"], buttons=["View full"]),
     row(OVERRULED, "Rejected by <@U0GOOD>", "Earlier approvals: <@U0ONE> (“fine”), &lt;!here&gt;", buttons=["View full"]),
 ])  # fmt: skip
 def test_card_says_in_words_what_is_at_stake_and_what_came_of_it(each: Said) -> None:

@@ -1,12 +1,14 @@
-"""A decided question says the same wherever it stands: its card, its line in the channel, its page, its reminder, lists."""
+"""A decided question says the same wherever it stands: its card, its line in the channel, its page, lists."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from bot.cli.records import table, whole
 from bot.views.card import card
@@ -15,12 +17,12 @@ from bot.views.lists import Offer, listing, row, row_of
 from bot.views.notices import nudge_over
 from bot.views.page import page_card
 from bot.views.tables import Cell, Table
-from bot.views.wording import round_of
+from bot.views.wording import DEFAULT, round_of
 from core.clarification import Answer, Approval, Clarification, Decider, Direct, Edit
 from core.summary import page_of
-from core.transitions import abandoned, amended, answered
+from core.transitions import abandoned, amended, answered, escalated
 from tests.unit.bot.judges import RENDERER, judge_view, labels, shown
-from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.strategies import NOW, direct, record_of, settled_records
 from tests.unit.bot.views.kit import about, content, judged
 
 AT = NOW + timedelta(minutes=5)
@@ -91,18 +93,79 @@ KINDS = [
 
 @pytest.mark.parametrize(("record", "title", "kept"), KINDS)
 @pytest.mark.parametrize("shrinks", [False, True], ids=["card", "line"])
-def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
+def test_decided_card_and_its_line_keep_title_stakes_and_reason(
     record: Clarification, title: str, kept: tuple[str, ...], shrinks: bool
 ) -> None:
     message = judged(card(record, shrinks=shrinks))
+    is_below = record is AT_LENGTH and not shrinks
+    aloud = "Answered by <@U0GOOD>" if record is AT_LENGTH else title
+    title = aloud if is_below else title
     seen = shown(message.blocks)
     assert f"*{title}" in seen
-    assert message.text.splitlines()[1].startswith(title.replace("∗", "*"))
+    assert message.text.splitlines()[1].startswith(aloud.replace("∗", "*"))
     for part in kept:
         assert part in (re.sub("Reason: “([^”]*)”", r"Reason: \1", seen) if shrinks else seen)
         assert part in message.text
-    assert labels(message.blocks) == ["View full"]
+    assert labels(message.blocks) == ([] if is_below else ["View full"])
     assert (len(message.blocks) == 1) is shrinks
+    assert [each["type"] for each in message.blocks if each["type"] in ("header", "actions")] == []
+
+
+PLAIN = record_of(accepted_response_kinds=["yes_no"])
+
+
+def beyond_the_card(record: Clarification) -> set[str]:
+    """The words of View full that the card has not. The thread below it has those of the question and the answer once more."""
+    seen, whole = shown(RENDERER.card(record).blocks), shown(RENDERER.view(full_view(record))["blocks"])
+    whole = whole.rpartition("\nThread:\n")[0] or whole
+    whole = whole.replace("Answer:\n", "").replace(DEFAULT, "")
+    return set(re.findall(r"\w+", whole)) - set(re.findall(r"\w+", seen))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PLAIN,
+        record_of(question="Go?"),
+        direct(action="Restart *web*", arguments={"host": "web-1", "force": True}),
+        direct(action="Restart", consequence="It is away for a minute."),
+    ],
+)
+def test_view_full_is_left_out_where_the_card_shows_everything(record: Clarification) -> None:
+    is_approval = record.current.confirmation is not None
+    decided = decide(record, "accept" if is_approval else True, "Accept" if is_approval else "Yes", None)
+    assert labels(judged(card(decided)).blocks) == []
+    assert beyond_the_card(decided) == set()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(settled_records())
+def test_card_without_view_full_shows_every_word_of_it(record: Clarification) -> None:
+    if round_of(record).decided and "View full" not in labels(RENDERER.card(record).blocks):
+        assert beyond_the_card(record) == set()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record_of(context="Savings."),
+        record_of(default_response="65"),
+        record_of(summary_detailed="All of it."),
+        record_of(choices=[{"value": "65", "label": "Age 65"}]),
+        record_of(question=f"{'word ' * 300}?"),
+        direct(action="Restart", arguments={"command": "reboot"}),
+        direct(action="Restart", arguments={"host": "web  1"}),
+        direct(action="Restart", arguments={"host": "web-1", "why": "x" * 100}),
+        direct(action="Restart", context="It hangs."),
+        escalated(PLAIN, "stuck", "It says the same again.", NOW),
+        approval(),
+    ],
+)
+def test_view_full_is_there_where_the_card_leaves_something_out(record: Clarification) -> None:
+    response = "65" if record.current.confirmation is None else "accept"
+    decided = decide(record, response, response, None)
+    for shrinks in (False, True):
+        assert labels(judged(card(decided, shrinks=shrinks)).blocks) == ["View full"]
 
 
 @pytest.mark.parametrize(("record", "title", "kept"), KINDS)
@@ -116,11 +179,24 @@ def test_page_of_a_decided_question_is_its_card(
     for state in ("Sending to the agent", "Not picked up by the agent yet"):
         assert state not in page.text, "it is final, and would say so for ever"
     outcome = title.partition(" ")[0].rstrip(":").lower()
+    menu = labels(own.blocks)
     assert shown(page.blocks[:1]).endswith(f"was waiting · CLR-42-001 · {outcome}")
     same = [{**block, "block_id": ""} for block in own.blocks[1:]]
     assert [{**block, "block_id": ""} for block in page.blocks[1:-1]] == same
     assert page.text.partition("\n")[2] == own.text.partition("\n")[2]
-    assert labels(page.blocks) == ["View full", "Go to the question"]
+    assert labels(page.blocks) == [*menu, "Go to the question"]
+
+
+@pytest.mark.parametrize("record", [APPROVED, ANSWERED, abandoned(record_of(), "expired", NOW)])
+def test_reminder_and_page_in_the_thread_of_the_card_do_not_say_again_how_it_ended(
+    record: Clarification,
+) -> None:
+    item = replace(about(record, state="closed").with_question(record, None), is_below_card=True)
+    for draft in (nudge_over(record, 1), page_card(content(item))):
+        message = judged(draft)
+        assert len(message.blocks) == 1
+        assert "retirement-planner" in message.text
+        assert not re.search("by <@|Which retirement|newsletter|Expired", message.text)
 
 
 def test_page_about_the_answer_of_a_decided_question_says_why_until_that_is_over() -> None:
@@ -138,13 +214,8 @@ def test_page_about_the_answer_of_a_decided_question_says_why_until_that_is_over
 
 
 @pytest.mark.parametrize(("record", "title", "kept"), KINDS)
-def test_lists_and_the_reminder_name_all_who_decided(
-    record: Clarification, title: str, kept: tuple[str, ...]
-) -> None:
-    over = judged(nudge_over(record, 1))
+def test_lists_name_all_who_decided(record: Clarification, title: str, kept: tuple[str, ...]) -> None:
     line = judged(listing("Issue 42", page_of([row(record, Offer(), 0)], 1, 8), query="#42"))
-    assert title in shown(over.blocks)
-    assert over.text.startswith(title.replace("∗", "*"))
     lowered = title[0].lower() + title[1:]
     assert lowered in shown(line.blocks)
     assert lowered.replace("∗", "*") in line.text

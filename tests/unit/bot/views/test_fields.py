@@ -22,6 +22,7 @@ from core import answers
 from core.clarification import Answer, Clarification, Decider
 from core.schemas import SCHEMA_LIMIT
 from core.transitions import answered, escalated
+from tests.kit.times import walk
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import RENDERER, full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, direct
@@ -270,6 +271,18 @@ def test_moment_in_an_answer_is_in_the_readers_time_zone_and_as_sent_in_full(at:
     exact = at.replace("T", " ").replace(":00Z", " UTC").replace("Z", " UTC")
     assert exact in full_text(decided)
     assert f"“When: {moment}”" in phrases.already_answered(decided)
+
+
+def test_answer_of_several_fields_has_a_line_for_each_and_says_it_once() -> None:
+    fields = {"when": {"type": "string", "format": "date-time"}, "who": {"type": "string"}}
+    record = record_of({"properties": fields})
+    said = answers.from_form(record.asked, {"when": "2026-05-24T14:00:30Z", "who": "Ade"})
+    message = judged(card(answered(record, said, Decider("user:slack/T1/U1", "slack"), NOW)))
+    assert "*Answered by user:slack/T1/U1*" in shown(message.blocks)
+    assert "Answer:\n│ when: 2026-05-24 14:00:30 UTC\n│ who: Ade\n" in message.text
+    (at,) = [item for item in walk(message.blocks) if item.get("type") == "date"]
+    assert (at["timestamp"], at["fallback"]) == (1779631230, "2026-05-24 14:00:30 UTC")
+    assert labels(message.blocks) == ["View full"]
 
 
 def test_moment_that_another_program_made_up_is_left_as_it_is() -> None:

@@ -91,7 +91,7 @@ def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     message = RENDERER.message(_one(record, Offer(answer=True, take=True, link=LINK)))
     assert labels(message.blocks) == ["Answer…", "View full", "Take"]
     assert f"<{LINK}|{record.id}>" in shown(message.blocks)
-    assert "escalated (stale)" in message.text
+    assert "escalated (overdue)" in message.text
 
     held = taken(record, Holder(user="U0GOOD", at=NOW))
     message = judged(_one(held, Offer(answer=True)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bot.views.card import card
+from bot.views.codec import Press, unseal
 from bot.views.forms import full_view
 from bot.views.page import page_card
 from bot.views.verify import Proof, verify_view
@@ -102,17 +103,20 @@ def test_names_and_answers_in_a_receipt_are_inert() -> None:
         assert live not in said
 
 
-@pytest.mark.parametrize("record", [APPROVED, REJECTED, ANSWERED, AT_LENGTH])
-def test_decided_card_with_a_receipt_has_verify(record: Clarification) -> None:
-    is_approval = record in (APPROVED, REJECTED)
+@pytest.mark.parametrize(
+    ("record", "is_whole"), [(APPROVED, False), (REJECTED, False), (ANSWERED, False), (AT_LENGTH, True)]
+)
+def test_closed_card_with_a_receipt_has_verify(record: Clarification, is_whole: bool) -> None:
     record = signed(record)
-    message = judged(card(record))
-    assert labels(message.blocks) == ["View full", "Verify"]
-    (button,) = [each["accessory"] for each in message.blocks[2:] if "accessory" in each]
-    assert "actions" not in [each["type"] for each in message.blocks]  # nothing to do any more
-    assert button["accessibility_label"] == "Verify CLR-42-001: check who decided it, and the signature"
-    line = judged(card(record, shrinks=True))
-    assert labels(line.blocks) == (["View full", "Verify"] if is_approval else ["View full"])
+    message, line = judged(card(record)), judged(card(record, shrinks=True))
+    for each in (message, line):
+        (menu,) = [block["accessory"] for block in each.blocks if "accessory" in block]
+        assert (menu["type"], menu["action_id"]) == ("overflow", "clarify.more")
+        presses = [Press.unpack(unseal(option["value"])[1]) for option in menu["options"]]
+        assert presses[-1] == Press("verify", record.id, 1)
+        assert "actions" not in [block["type"] for block in each.blocks]  # nothing to do any more
+    assert labels(message.blocks) == (["Verify"] if is_whole else ["View full", "Verify"])
+    assert labels(line.blocks) == ["View full", "Verify"]
     assert labels(RENDERER.view(full_view(record)))[-1] == "Verify"
     item = about(record, state="closed").with_question(record, "https://x.slack.com/p1")
-    assert labels(judged(page_card(content(item))).blocks) == ["View full", "Verify", "Go to the question"]
+    assert labels(judged(page_card(content(item))).blocks) == [*labels(message.blocks), "Go to the question"]
