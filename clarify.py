@@ -247,7 +247,7 @@ _LAST = 253_402_300_799  # seconds: the end of the year 9999
 _OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
 _TEXT = (str,)
 _MAYBE_TEXT = (str, dict, type(None))  # an object: the digest of a long one
-# What a receipt says, see `check_form`. Of `asked`, what there was.
+# What a receipt says, see `check_form`. Of `asked`, what there was; an integration that asks adds an object under its name.
 _RECEIPT = {
     "iss": _TEXT,
     "aud?": _TEXT,
@@ -261,6 +261,7 @@ _RECEIPT = {
             ("question?", "action?", "context?", "choices?", "multiple?", "schema?", "consequence?")
         ),
         **dict.fromkeys(("risk?", "irreversible?", "arguments?", "approvals?", "default?")),
+        "*?": (dict,),
     },
     "outcome": _TEXT,
     "answer": None,
@@ -435,7 +436,8 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def check_form(value: Any, form: Any, name: str) -> None:
     """Raises ValueError, which begins with `name`, unless a JSON value has this form: one of some types; an object with
-    exactly these names (with a `?`, it may be missing), each with its form; or a list of one form. None: any value.
+    exactly these names (with a `?`, it may be missing; `*?`: all others), each with its form; or a list of one form. None: any
+    value.
     """
     if form is None or (type(form) is tuple and type(value) in form):
         return
@@ -445,17 +447,14 @@ def check_form(value: Any, form: Any, name: str) -> None:
         for place, each in enumerate(value):
             check_form(each, form[0], f"{name}[{place}]")
         return
-    known = 0
-    for each, inner in form.items():
-        field = each.removesuffix("?")
-        if field in value:
-            known += 1
-            check_form(value[field], inner, f"{name}.{field}")
-        elif field == each:
-            raise ValueError(f"{name} lacks {field!r}")
-    if known < len(value):
-        unknown = sorted(value.keys() - {each.removesuffix("?") for each in form})
+    inner = {each.removesuffix("?"): form[each] for each in form}
+    if lacking := [each for each in form if each == each.removesuffix("?") and each not in value]:
+        raise ValueError(f"{name} lacks {lacking[0]!r}")
+    unknown = [] if "*" in inner else sorted(value.keys() - inner.keys())
+    if unknown:
         raise ValueError(f"{name} has fields that are not known here: {', '.join(map(repr, unknown))}")
+    for field, each in value.items():
+        check_form(each, inner.get(field, inner.get("*")), f"{name}.{field}")
 
 
 def _bytes_in(part: str) -> bytes:
@@ -1419,7 +1418,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _hook(words)
         case "mcp":
             return _mcp(words)
-    print("usage: clarify.py ask|approve|hook|mcp … (each has --help)", file=sys.stderr)
+        case "guard":
+            return _guard(words)
+    print("usage: clarify.py ask|approve|hook|mcp|guard … (each has --help)", file=sys.stderr)
     return 0 if command in {"-h", "--help"} else 2
 
 
@@ -2571,18 +2572,14 @@ def _mcp(argv: Sequence[str]) -> int:
     os._exit(0)  # calls under way end with the process, which withdraws nothing
 
 
-class _Server:
-    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+class _Stdio:
+    """Reads JSON-RPC messages from standard input, and writes to standard output."""
 
-    def __init__(self, client: Client) -> None:
+    read: Callable[[bytes], Any]
+
+    def __init__(self) -> None:
         import sys
 
-        self.client = client
-        self.session = f"mcp-{os.urandom(6).hex()}"
-        self.info: Any = None  # the client's, from `initialize`
-        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
-        self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
-        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
@@ -2593,11 +2590,40 @@ class _Server:
             while not is_whole and (rest := self._in.readline(_LONGEST_LINE)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
-                message = json.loads(line, object_pairs_hook=named_once) if line.strip() else {"result": None}
+                message = self.read(line) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
                 self.send({"id": None} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends the client a message, which no other thread's can interrupt."""
+        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def write(self, line: bytes) -> None:
+        try:
+            self._out.write(line)
+            self._out.flush()
+        except OSError:  # the client is gone
+            os._exit(0)
+
+    def _take(self, message: _Json) -> None:
+        raise NotImplementedError
+
+
+class _Server(_Stdio):
+    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+
+    read = staticmethod(lambda line: json.loads(line, object_pairs_hook=named_once))
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client = client
+        self.session = f"mcp-{os.urandom(6).hex()}"
+        self.info: Any = None  # the client's, from `initialize`
+        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
+        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
 
     def note(self, result: _Json) -> None:
         """Notes a task that is working, from a response to a tool call or to `tasks/get`."""
@@ -2605,14 +2631,6 @@ class _Server:
             self.tasks.pop(task, None)
             if result.get("status") == "working":
                 self.tasks[task] = result | {"resultType": "complete"}
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Sends the client a message, which no other thread's can interrupt."""
-        try:
-            self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            self._out.flush()
-        except OSError:  # the client is gone
-            os._exit(0)
 
     def _take(self, message: _Json) -> None:
         """Answers a message, or starts the thread that does."""
@@ -2871,6 +2889,482 @@ def _result(result: _Json) -> _Json:
 
 def _error(code: int, message: str, data: Any = None) -> _Json:
     return {"error": {"code": code, "message": message} | ({} if data is None else {"data": data})}
+
+
+# --- clarify.py guard: an MCP server, whose calls people in Slack approve where the bot's rules say so
+
+_PASSING = {
+    *(
+        "initialize",
+        "ping",
+        "server/discover",
+        "subscriptions/listen",
+        "logging/setLevel",
+        "completion/complete",
+    ),
+    *(
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    ),
+    *("resources/subscribe", "resources/unsubscribe"),
+    *(
+        "tasks/list",
+        "tasks/get",
+        "tasks/result",
+        "tasks/update",
+        "tasks/cancel",
+        "notifications/tasks/status",
+    ),
+    *("notifications/initialized", "notifications/cancelled", "notifications/progress"),
+    "notifications/roots/list_changed",
+}
+_CALL = "tools/call"
+_OF_CALLS = {"name", "arguments", "_meta", "task", "inputResponses", "requestState"}
+_UNSHOWN = {"inputResponses", "requestState"}  # of a call: no card shows them
+_KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
+_HEARD = 15  # seconds between two signs that a call's client is still there
+_GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
+_SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
+_NOTES = {
+    "ask": "(Calls of this tool may need the approval of a person in Slack, and then take as long as that.)",
+    "deny": "(Calls of this tool may be refused.)",
+}
+_NOT_MADE = "The call was not made."
+_IN_DOUBT = (
+    "In doubt: the call was sent, but its result was lost. Look whether it took effect before you repeat it."
+)
+
+
+class _NotMade(Exception):
+    """A call is not made; the message says why."""
+
+
+def _guard(argv: Sequence[str]) -> int:
+    """Runs an MCP server behind a guard. Ends the process when the client or the server ends."""
+    import argparse
+
+    words = list(argv)
+    split = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(
+        "clarify guard",
+        usage="clarify guard NAME [--url URL] -- COMMAND …",
+        description="Runs an MCP server. Calls that the rules of the bot's [[guard]] table hold wait for people in Slack.",
+    )
+    parser.add_argument("name", metavar="NAME", help="of the [[guard]] table in the bot's clarify.toml")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    options, command = parser.parse_args(words[:split]), words[split + 1 :]
+    if not command:
+        parser.error("the server's command is missing: clarify guard NAME -- COMMAND …")
+    try:
+        relay = _Relay(Client(options.url), options.name, command)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    _on_signals(end)
+    with suppress(KeyboardInterrupt):
+        relay.serve()
+    relay.end()
+    os._exit(0)
+
+
+class _Relay(_Stdio):
+    """Passes messages between a client and an MCP server. What the client says is read strictly and written anew, so that the
+    server reads it as we do; what the server says passes as it is, but for notes at its tools.
+    """
+
+    read = staticmethod(strict_json)
+
+    def __init__(self, client: Client, name: str, command: Sequence[str]) -> None:
+        import subprocess
+        import threading
+
+        super().__init__()
+        self.bot = client
+        self.path = f"/guard/{name}"
+        self.session = f"guard-{os.urandom(6).hex()}"
+        self.agent: str | None = None
+        self.calls: dict[int | str, _Guarded] = {}  # those that are held, or were, by their request's id
+        self.tools: dict[str, _Json] = {}  # as the server defines them
+        self.lock = threading.Lock()  # over the lists of tools
+        self._verdicts: dict[str, str] = {}
+        self._judged_at = -math.inf
+        self._is_changed = False  # whether the server says that its tools are
+        self._meta: _Json = {}  # what newer protocols want in each request
+        self._listing: set[int | str] = set()
+        self._own: dict[str, tuple[threading.Event, list[_Json]]] = {}  # our requests, and their responses
+        environ = {key: value for key, value in os.environ.items() if key != "CLARIFY_TOKEN"}
+        self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+        )
+        self._reading = threading.Thread(target=self._read_server, daemon=True)
+        self._reading.start()
+
+    def end(self) -> None:
+        """Ends the server. Calls that were not sent are withdrawn; the results of others are awaited for a moment."""
+        import signal
+
+        _on_signals(signal.SIG_IGN)
+        calls = list(self.calls.values())
+        for call in calls:
+            call.cancel()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        ends = time.monotonic() + _FAREWELL
+        for call in calls:
+            call.thread.join(max(0.0, ends - time.monotonic()))
+        try:
+            self._process.wait(max(0.1, ends - time.monotonic()))
+        except Exception:  # noqa: BLE001 - it still runs
+            self._process.terminate()
+        self._reading.join(_FAREWELL)
+
+    def write(self, line: bytes) -> None:
+        with suppress(OSError):  # the client is gone, as the end of the input will show
+            self._out.write(line)
+            self._out.flush()
+
+    def to_server(self, message: _Json) -> None:
+        """Raises OSError if the server is gone."""
+        line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        self._process.stdin.write(line)  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def _take(self, message: _Json) -> None:
+        """Passes a message of the client on, or answers it."""
+        key, method, params = message.get("id"), message.get("method"), message.get("params", {})
+        has_id = "id" in message
+        is_response = has_id and method is None and len(message.keys() & {"result", "error"}) == 1
+        known = {"jsonrpc", "id"} | ({"result", "error"} if is_response else {"method", "params"})
+        is_sound = message.get("jsonrpc") == "2.0" and not message.keys() - known
+        is_named = type(key) in {int, str} and not str(key).startswith("clarify:")
+        if not is_sound or (has_id and not is_named) or not (is_response or isinstance(method, str)):
+            self.send({"id": key if is_named else None} | _error(-32600, "Invalid request"))
+            return
+        if is_response:
+            self.forward(message)
+        elif (refusal := self._refusal(str(method), key, params)) is not None:
+            if has_id:
+                self.send({"id": key} | refusal)
+        elif method == _CALL:
+            self._call(message["id"], params)
+        elif method != "notifications/cancelled" or self._is_theirs(message):
+            self.forward(message)
+
+    def _is_theirs(self, message: _Json) -> bool:
+        """Cancels a call, and returns whether the server has to hear of it."""
+        cancelled = message.get("params", {}).get("requestId")
+        return all(call.cancel(message) for key, call in list(self.calls.items()) if key == cancelled)
+
+    def _refusal(self, method: str, key: Any, params: Any) -> _Json | None:
+        """Returns the error of a request that does not pass. Notes what later ones depend on."""
+        if not isinstance(params, dict) or (isinstance(key, (int, str)) and key in self.calls):
+            return _error(-32600, "Invalid request")
+        if method not in _PASSING | {_CALL}:
+            is_alike = "".join(method.split()).casefold() in {each.casefold() for each in _PASSING | {_CALL}}
+            if is_alike or not self._passes_unknown():
+                return _error(-32601, "Method not found", method)
+        if method == _CALL and (
+            key is None or params.keys() - _OF_CALLS or type(params.get("name")) is not str
+        ):
+            return _error(-32602, "Invalid parameters of a call")
+        if method == _CALL and not isinstance(params.get("arguments", {}), dict):
+            return _error(-32602, "`arguments` must be an object")
+        if method == "tools/list" and key is not None:
+            self._listing.add(key)
+        meta, info = params.get("_meta"), params.get("clientInfo")
+        if isinstance(meta, dict) and f"{_META}protocolVersion" in meta:
+            self._meta = {name: each for name, each in meta.items() if name != "progressToken"}
+            info = meta.get(f"{_META}clientInfo", info)
+        if isinstance(info, dict) and str(info.get("name") or "").strip():
+            self.agent = str(info["name"]).strip()[:256]
+        return None
+
+    def _passes_unknown(self) -> bool:
+        with suppress(_NotMade):
+            return bool(self.ask(Call("GET", self.path)).get("other") == "allow")
+        return False
+
+    def forward(self, message: _Json) -> None:
+        with suppress(OSError):  # the reading thread ends the process
+            self.to_server(message)
+
+    def _call(self, key: int | str, params: _Json) -> None:
+        name = params["name"]
+        is_known = time.monotonic() - self._judged_at < _KNOWN_FOR
+        if is_known and not self._is_changed and self._verdicts.get(name) == "allow":
+            self.forward({"id": key, "method": _CALL, "params": params})
+        else:
+            self.calls[key] = call = _Guarded(self, key, params)
+            call.thread.start()
+
+    def verdict(self, name: str) -> str:
+        """Returns what becomes of a tool's calls: "allow", or else the bot must be asked about each.
+
+        Raises:
+            _NotMade: the server has no such tool, or it or the bot is away.
+        """
+        with self.lock:
+            if self._is_changed or name not in self.tools:
+                self._is_changed = False
+                self.tools, self._judged_at = self._listed(), -math.inf
+            if time.monotonic() - self._judged_at > _KNOWN_FOR:
+                self._judge()
+            if name not in self.tools:
+                raise _NotMade(f"The server lists no tool {name!r}.")
+            return self._verdicts.get(name, "ask")
+
+    def _judge(self) -> None:
+        """Asks the bot what becomes of the tools' calls. Raises _NotMade."""
+        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}))
+        self._verdicts = {name: each["verdict"] for name, each in said["tools"].items()}
+        self._judged_at = time.monotonic()
+
+    def _listed(self) -> dict[str, _Json]:
+        """Returns the tools that the server lists. Raises _NotMade."""
+        import threading
+
+        found: list[_Json] = []
+        cursor: Any = None
+        while True:
+            key = f"clarify:{os.urandom(6).hex()}"
+            params = ({"_meta": self._meta} if self._meta else {}) | ({"cursor": cursor} if cursor else {})
+            came, said = threading.Event(), list[_Json]()
+            self._own[key] = came, said
+            try:
+                self.to_server({"id": key, "method": "tools/list", "params": params})
+            except OSError:
+                raise _NotMade("The server has ended.") from None
+            if not came.wait(_SERVER_PATIENCE) or not said or not isinstance(said[0].get("result"), dict):
+                raise _NotMade("The server does not list its tools.")
+            result = said[0]["result"]
+            found += result.get("tools") or []
+            if not (cursor := result.get("nextCursor")):
+                return {each["name"]: each for each in found}
+
+    def ask(self, call: Call, ends: Callable[[], object] = lambda: None) -> _Json:
+        """Returns the bot's response. Repeats the request, which must be idempotent, while the bot is away. `ends` may raise, to end
+        that.
+
+        Raises:
+            _NotMade: the bot refuses it, or is away for too long.
+        """
+        import copy
+
+        client = copy.copy(self.bot)
+        client.tick = ends
+        pause, gives_up = _PAUSES[0], time.monotonic() + _GONE
+        while True:
+            try:
+                reply = client.call(call)
+                if not reply.is_passing:
+                    break
+                why = str(reply.refusal())
+            except OSError as error:
+                why = _why(error, self.bot)
+            except Refused as error:  # it is too large
+                raise _NotMade(str(error)) from None
+            if time.monotonic() + pause > gives_up:
+                raise _NotMade(why)
+            client.pause(pause)
+            pause = min(pause * 2, _PAUSES[1])
+        if reply.status >= 400:
+            raise _NotMade(str(reply.refusal()))
+        if not isinstance(reply.json, dict):
+            raise _NotMade(str(_no_bot(reply, self.bot)))
+        return reply.json
+
+    def _read_server(self) -> None:
+        """Passes on what the server says, until it ends; then ends the process."""
+        for line in self._process.stdout or ():
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                message = None
+            self._take_from_server(line, message if isinstance(message, dict) else {})
+        for call in list(self.calls.values()):
+            call.finish(None)
+        for call in list(self.calls.values()):
+            call.thread.join(_FAREWELL)
+        for came, _ in list(self._own.values()):
+            came.set()
+        os._exit(self._process.wait())
+
+    def _take_from_server(self, line: bytes, message: _Json) -> None:
+        key: Any = message.get("id")
+        is_response = "method" not in message and isinstance(key, (int, str)) and not isinstance(key, bool)
+        if is_response and (own := self._own.pop(str(key), None)) is not None:
+            own[1].append(message)
+            own[0].set()
+        elif is_response and (call := self.calls.get(key)) is not None:
+            call.finish(message)
+        elif is_response and key in self._listing and isinstance(message.get("result"), dict):
+            self._listing.discard(key)
+            self._annotate(message)
+        else:
+            self._is_changed |= message.get("method") == "notifications/tools/list_changed"
+            self.write(line if line.endswith(b"\n") else line + b"\n")
+
+    def _annotate(self, message: _Json) -> None:
+        """Passes on a list of tools, with a note at those whose calls may not pass. The model gets these definitions, so they count
+        from now on.
+        """
+        import threading
+
+        def work() -> None:
+            tools = [each for each in message["result"].get("tools") or () if isinstance(each, dict)]
+            with self.lock, suppress(_NotMade):
+                self.tools |= {str(each.get("name")): dict(each) for each in tools}
+                self._judge()
+            for each in tools:
+                if note := _NOTES.get(self._verdicts.get(str(each.get("name")), "ask")):
+                    each["description"] = f"{each.get('description') or ''}\n\n{note}".strip()
+            self.send(message)
+
+        threading.Thread(
+            target=work, daemon=True
+        ).start()  # the server's other messages do not wait for the bot
+
+
+class _Guarded:
+    """A call that may be held. Its thread asks the bot, and forwards it at most once."""
+
+    def __init__(self, relay: _Relay, key: int | str, params: _Json) -> None:
+        import threading
+
+        self._relay, self._key, self._params = relay, key, params
+        self._state: Literal["held", "sending", "sent"] = "held"
+        self._lock = threading.Lock()
+        self._is_cancelled = threading.Event()
+        self._cancelled_late: _Json | None = None
+        self._came = threading.Event()
+        self._response: _Json | None = None
+        self._path = ""  # at the bot, once the call is held there
+        self._sender = os.urandom(16).hex()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def cancel(self, message: _Json | None = None) -> bool:
+        """Cancels a call that is not sent. Returns True if the server has to hear of it."""
+        with self._lock:
+            if self._state == "held":
+                self._is_cancelled.set()
+            elif self._state == "sending":
+                self._cancelled_late = message
+            return self._state == "sent"
+
+    def finish(self, response: _Json | None) -> None:
+        """Takes the server's response; None: it has ended. A server that answers what it was not sent is not believed."""
+        if response is None or self._state != "held":
+            self._response = response
+            self._came.set()
+
+    def _run(self) -> None:
+        try:
+            self._carry()
+        except _NotMade as error:
+            if self._path and self._state == "held":
+                with suppress(_NotMade):
+                    self._relay.ask(Call("DELETE", self._path))
+            self._respond(f"{str(error).removesuffix(_NOT_MADE).strip()} {_NOT_MADE}")
+        except Exception as error:  # noqa: BLE001 - the client is told
+            self._respond(f"Internal error: {error!r}" if self._state == "held" else _IN_DOUBT)
+        finally:
+            self._relay.calls.pop(self._key, None)
+
+    def _respond(self, words: str) -> None:
+        if not self._is_cancelled.is_set():
+            result = {"content": [{"type": "text", "text": words}], "isError": True}
+            self._relay.send({"id": self._key, "result": result})
+
+    def _carry(self) -> None:
+        relay, name = self._relay, self._params["name"]
+        if relay.verdict(name) != "allow":
+            if self._params.keys() & _UNSHOWN:
+                raise _NotMade("This call answers a question of the server, which no person could be shown.")
+            about = {"call": self._sender, "tool": relay.tools[name], "session": relay.session}
+            asked = about | {"arguments": self._params.get("arguments", {}), "agent": relay.agent}
+            state = relay.ask(Call("POST", f"{relay.path}/calls", asked))
+            if state["status"] != "allowed":
+                self._params = self._params | {"arguments": self._accepted(state)}
+                self._send()
+                return
+        with self._lock:
+            self._check()
+            self._state = "sent"
+        relay.calls.pop(self._key, None)  # it passes as all others do
+        relay.forward({"id": self._key, "method": _CALL, "params": self._params})
+
+    def _check(self) -> None:
+        if self._is_cancelled.is_set():
+            raise _NotMade("It was cancelled.")
+
+    def _accepted(self, state: _Json) -> _Json:
+        """Waits for people, and returns the arguments that they accepted. Raises _NotMade."""
+        token = (self._params.get("_meta") or {}).get("progressToken")
+        began = time.monotonic()
+        while state["status"] == "held":
+            self._path = f"{self._relay.path}/calls/{state['id']}"
+            self._check()
+            look = Call("GET", self._path, query={"wait": _HEARD}, patience=2 * _HEARD)
+            state = self._relay.ask(look, self._check)
+            if token is not None and state["status"] == "held":
+                progress = {"progressToken": token, "progress": time.monotonic() - began}
+                told = progress | {"message": "Waiting for a person in Slack."}
+                self._relay.send({"method": "notifications/progress", "params": told})
+        if state["status"] != "accepted":
+            raise _NotMade(state.get("reason") or "It was refused.")
+        arguments: _Json = state["arguments"]
+        return arguments
+
+    def _send(self) -> None:
+        """Marks the call as sent at the bot, which allows that once, forwards it, and says what came of it."""
+        relay = self._relay
+        with self._lock:
+            self._check()
+            self._state = "sending"
+        try:
+            marked = relay.ask(Call("POST", f"{self._path}/send", {"sender": self._sender}))
+        except _NotMade:
+            self._state = "held"
+            raise
+        self._params["arguments"] = marked["arguments"]
+        try:
+            relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
+        except OSError:
+            self._came.set()
+        with self._lock:
+            self._state = "sent"
+        if self._cancelled_late is not None:
+            relay.forward(self._cancelled_late)
+        while not self._came.wait(_HEARD):
+            with suppress(_NotMade):
+                relay.ask(Call("GET", self._path))
+        done: _Json = {"sender": self._sender}
+        if (response := self._response) is None:
+            self._respond(_IN_DOUBT)
+        else:
+            relay.send(response)
+            done |= _outcome_of(response)
+        with suppress(_NotMade):
+            relay.ask(Call("POST", f"{self._path}/done", done))
+
+
+def _outcome_of(response: _Json) -> _Json:
+    import hashlib
+
+    result = response.get("result", response.get("error"))
+    try:
+        content = canonical(result)
+    except (ValueError, RecursionError):
+        content = json.dumps(result, sort_keys=True)
+    is_error = "error" in response or (isinstance(result, dict) and result.get("isError") is True)
+    return {"result_sha256": _in_base64url(hashlib.sha256(content.encode()).digest()), "is_error": is_error}
 
 
 if __name__ == "__main__":

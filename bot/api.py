@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from bot.ask.questions import Asked, QuestionRefused
 from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
 from bot.commands.slackhost import Sight, SlackHost
@@ -75,11 +76,13 @@ from bot.views.inert import (
 from bot.views.notices import listed
 from bot.views.numerals import in_words
 from bot.views.tables import Cell, Column, Table
+from clarify import strict_json
 from core.clarification import Clarification
 from core.clock import Clock
 from core.ledger import Ledger
 from core.records import Subject
 from core.summary import Seen
+from core.workflow import Speaker
 
 __all__ = [
     "AHEAD",
@@ -90,6 +93,7 @@ __all__ = [
     "NOT_NOW",
     "NOT_SENT",
     "Acting",
+    "Asked",
     "Backoff",
     "Block",
     "Cell",
@@ -130,9 +134,13 @@ __all__ = [
     "Person",
     "Position",
     "Post",
+    "QuestionRefused",
     "RecordChange",
     "Report",
+    "Request",
+    "Response",
     "RetryLater",
+    "Route",
     "Secrets",
     "Section",
     "SettingsTable",
@@ -183,6 +191,7 @@ __all__ = [
     "signing_key",
     "size",
     "split_live",
+    "strict_json",
     "time_zone",
     "until_stored",
     "url_host",
@@ -226,6 +235,37 @@ class Paging:
 
     service: Callable[[str], str | None]
     pager: Callable[[str], OutsidePager]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request of a producer that may call the bot, as it does for `/questions`. `path`: the values of the names in the route's
+    path; `ends`: returns when the server stops, or the caller hangs up: then nothing may wait for it any more.
+    """
+
+    speaker: Speaker
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    ends: Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a request gets: a status of HTTP, and JSON. What a route raises of `core.errors` is answered as on other routes."""
+
+    status: int
+    json: object
+
+
+@dataclass(frozen=True)
+class Route:
+    """Answers requests with a method at a path below the integration's name: `/NAME/things/{thing}`."""
+
+    method: str
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
 
 
 Job = Callable[[datetime], Awaitable[datetime]]
@@ -311,6 +351,7 @@ class Integration:
         job: makes what it does at certain times, from the bot in Slack and the settings.
         channels: returns the channels that its settings name, by key: the bot has to be in them.
         watches: makes what keeps something in step with the clarifications, from the whole file.
+        routes: makes its routes in the HTTP server, for producers alone, from the bot and the settings.
     """
 
     name: str
@@ -328,3 +369,4 @@ class Integration:
     job: Callable[[SlackHost, Any], Job] | None = None
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
     watches: Callable[[Configuration, Known, Clock], Watcher] | None = None
+    routes: Callable[[Host, Any], Sequence[Route]] | None = None

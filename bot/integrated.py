@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,8 @@ from typing import Any
 import structlog
 
 from bot import integrations
-from bot.api import Integration, Job, Known, Watcher
+from bot.api import Integration, Job, Known, Route, Watcher
+from bot.ask.questions import Questions
 from bot.base import Base
 from bot.checks import Check, CheckResult, wrong
 from bot.commands.grammar import VERBS, SlackCommand
@@ -69,11 +70,12 @@ class Integrated:
     settings: Settings
     consumers: list[Consumer]
     mirrors: list[Mirror]
+    routes: dict[str, Sequence[Route]]
     broken: dict[str, str]
 
     @classmethod
-    def build(cls, base: Base, teller: Teller) -> Integrated:
-        made = cls(settings=base.settings, consumers=[], mirrors=[], broken=_broken(base.settings))
+    def build(cls, base: Base, teller: Teller, questions: Questions) -> Integrated:
+        made = cls(settings=base.settings, consumers=[], mirrors=[], routes={}, broken=_broken(base.settings))
         entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
         for found, settings in _in_use(base.settings, made.broken):
             host = Host(
@@ -86,9 +88,12 @@ class Integrated:
                 on_outcome=partial(base.telemetry.told, found.name),
                 entries=entries,
                 teller=teller,
+                questions=questions,
             )
             try:
                 made._add(host, None if found.follows is None else found.follows(host, settings))
+                if found.routes is not None:
+                    made.routes[found.name] = found.routes(host, settings)
             except Exception as error:  # noqa: BLE001 - others wrote it, and its words may hold a secret
                 _log.exception("an integration cannot be started", integration=found.name)
                 made.broken[found.name] = f"cannot be started ({type(error).__name__}); see the log"

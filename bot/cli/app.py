@@ -402,6 +402,7 @@ for _name, _about in {
     "approve": "Ask people in Slack to approve an action. See `clarify approve --help`.",
     "hook": "Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`.",
     "mcp": "Serve the MCP tools on standard input and output. See `clarify mcp --help`.",
+    **integrations.AGENTS,
 }.items():
     app.command(_name, help=_about, rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)(_agents_command)
 

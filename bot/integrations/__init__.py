@@ -25,14 +25,24 @@ def _there(*names: str) -> tuple[str, ...]:
     return tuple(name for name in names if (_FOLDER / name / "__init__.py").exists())
 
 
-OURS = _there("agentstatus", "apprise", "digest", "github", "ical", "ledgerfiles", "pagerduty", "webhooks")
+OURS = _there(
+    "agentstatus", "apprise", "digest", "github", "guard", "ical", "ledgerfiles", "pagerduty", "webhooks"
+)
 """The folders of our own."""
-TABLES = _there("digest", "github", "webhooks")
+TABLES = _there("digest", "github", "guard", "webhooks")
 """Those that have a table of their own."""
 DEFAULT_ON = _there("agentstatus", "digest", "ledgerfiles")
 """Those that do something without a table."""
 SHELL = {name: f"{__name__}.{name}.cli" for name in _there("digest")}
 """The modules with commands of the shell, by word. `clarify --help` reads them: they import nothing that takes time."""
+AGENTS = {
+    name: about
+    for name, about in {
+        "guard": "Run an MCP server whose calls people in Slack approve. See `clarify guard --help`."
+    }.items()
+    if name in OURS
+}
+"""The commands of `clarify.py` that need one of them, by word, with their help."""
 ON_CALL = {key: name for key, name in {"ical_env": "ical", "pagerduty": "pagerduty"}.items() if name in OURS}
 """Those that say who is on call, by their key in `[[on_call]]`. That of others is their name."""
 PAGERS = _there("apprise")

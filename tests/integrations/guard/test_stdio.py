@@ -1,0 +1,71 @@
+"""`clarify.py guard` in front of a server that the official SDK runs: what people accept is called, once, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+import clarify
+from tests.integrations.guard.kit import Guarded, calling, words
+from tests.kit.until import until
+from tests.kit.world import World, said
+from workspace.seed import FOLAKE
+
+
+@pytest.fixture
+async def guarded(stage: World) -> AsyncIterator[Guarded]:
+    async with Guarded.running(stage) as made:
+        yield made
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_what_is_accepted_is_called_as_the_person_edited_it(
+    stage: World, guarded: Guarded, mode: str
+) -> None:
+    async with guarded.client(mode) as client:
+        listed = {each.name: each.description or "" for each in (await client.list_tools()).tools}
+        assert "approval of a person" in listed["delete_user"]
+        assert "approval" not in listed["get_user"]
+        assert words(await client.call_tool("get_user", {"name": "ann"})) == "get_user done"
+        with calling(client, "delete_user", name="ann") as call:
+            card = await guarded.card("Call delete_user on prod")
+            assert "Deletes a user for good." in said(card)
+            assert "Risk: high" in said(card)
+            await guarded.press(FOLAKE, card, "Answer…")
+            await stage.modal(FOLAKE)
+            entered = {"Your decision": "Accept", "name": "bob"}
+            assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+            result = await call
+    assert (words(result), result.is_error) == ("delete_user done", False)
+    assert guarded.made() == [
+        ["get_user", {"name": "ann"}],
+        ["delete_user", {"name": "bob", "purge": False}],
+    ]
+    await until(lambda: guarded.states() == ["done"])
+    receipt = stage.record()["aaep"]["receipt"]
+    async with httpx.AsyncClient(base_url=guarded.url) as http:
+        keys = (await http.get("/.well-known/jwks.json")).json()
+    verified = clarify.verify(receipt, arguments={"name": "bob"}, keys=keys)
+    assert verified, verified
+    about = verified.claims["asked"]["guard"]
+    assert (about["server"], about["tool"], len(about["schema_sha256"])) == ("prod", "delete_user", 43)
+
+
+async def test_what_is_rejected_is_not_called_and_the_agent_reads_why(guarded: Guarded) -> None:
+    async with guarded.client() as client:
+        with calling(client, "delete_user", name="ann") as call:
+            card = await guarded.card("Call delete_user on prod")
+            await guarded.press(FOLAKE, card, "Reject")
+            result = await call
+        assert result.is_error
+        assert words(result).endswith("The call was not made.")
+        assert "Rejected by user:slack/T0LOCAL/U0FOLAKE" in words(result)
+        denied = await client.call_tool("drop_table", {"name": "users"})
+        assert denied.is_error
+        assert words(denied) == 'Not allowed by the rule deny "drop_*". The call was not made.'
+        unknown = await client.call_tool("Delete_user", {"name": "ann"})
+        assert words(unknown) == "The server lists no tool 'Delete_user'. The call was not made."
+    assert guarded.made() == []
+    assert guarded.states() == ["ended"]
