@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from bot.ask.questions import Asked, QuestionRefused
+from bot.ask.questions import Asked
 from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
 from bot.commands.slackhost import Sight, SlackHost
@@ -134,13 +134,13 @@ __all__ = [
     "Person",
     "Position",
     "Post",
-    "QuestionRefused",
     "RecordChange",
     "Report",
     "Request",
     "Response",
     "RetryLater",
     "Route",
+    "RouteRefused",
     "Secrets",
     "Section",
     "SettingsTable",
@@ -253,10 +253,21 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What a request gets: a status of HTTP, and JSON. What a route raises of `core.errors` is answered as on other routes."""
+    """What a request gets: a status of HTTP, and JSON. What a route raises of `core.errors` is answered as on other routes, and so
+    is RouteRefused.
+    """
 
     status: int
     json: object
+
+
+class RouteRefused(Exception):
+    """A route refuses a request: with a status of HTTP, a stable code for programs, and words for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True)

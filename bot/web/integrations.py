@@ -10,9 +10,9 @@ from fastapi.responses import JSONResponse
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 
-from bot.api import Request, Route
+from bot.api import Request, Route, RouteRefused
 from bot.web.callers import Callers
-from bot.web.guard import hung_up, stopping_of
+from bot.web.guard import hung_up, problem, stopping_of
 from core.clock import first_of
 
 
@@ -37,7 +37,10 @@ def _answering(route: Route, callers: Callers) -> Callable[[HttpRequest], Awaita
             body=await request.body(),
             ends=partial(_ended, request),
         )
-        found = await route.answer(asked)
+        try:
+            found = await route.answer(asked)
+        except RouteRefused as error:
+            raise problem(error.status, error.code, str(error)) from None
         return JSONResponse(found.json, found.status)
 
     # FastAPI reads the type from here, since annotations are text.

@@ -18,11 +18,11 @@ import structlog
 from bot.api import (
     Asked,
     Host,
-    QuestionRefused,
     RecordChange,
     Request,
     Response,
     Route,
+    RouteRefused,
     StorageUnavailable,
     Tx,
     strict_json,
@@ -226,7 +226,7 @@ class Calls:
     async def _cancel(self, request: Request) -> Response:
         row = await self._row(request)
         if not await self._end(row["clarification"], row["producer"], "its agent left"):
-            raise NotNow("The call was sent already.")
+            raise _not_now("The call was sent already.")
         return Response(200, {"id": row["clarification"], "status": "cancelled", "reason": _NOT_MADE})
 
     async def _end(self, clarification: str, producer: str, why: str) -> bool:
@@ -256,7 +256,7 @@ class Calls:
             raise BadInput("`sender` must be a random name of 16 to 64 characters.")
         record = await self.host.questions.find(row["clarification"], request.speaker.producer)
         if (arguments := _accepted(record)) is None:
-            raise NotNow("No one accepted the call.")
+            raise _not_now("No one accepted the call.")
         now = self.host.clock.now().timestamp()
 
         def work(tx: Tx) -> bool:
@@ -279,7 +279,7 @@ class Calls:
             return bool(found)
 
         if not await self.host.store.write(work):
-            raise NotNow("The call was sent or cancelled already.")
+            raise _not_now("The call was sent or cancelled already.")
         await self.host.questions.picked_up(record)
         return Response(200, {"id": record.id, "status": "sent", "arguments": arguments})
 
@@ -340,7 +340,8 @@ class Calls:
     def _guard(self, request: Request) -> GuardSettings:
         guard = self.guards.get(request.path["guard"])
         if guard is None or request.speaker.producer not in guard.producers:
-            raise NoGuard(request.path["guard"])
+            why = "There is no such guard for you. Name it, with you in its `producers`, in a [[guard]] table of the bot's file."
+            raise RouteRefused(404, "NO_GUARD", why)
         return guard
 
     async def _row(self, request: Request) -> Any:
@@ -411,21 +412,8 @@ class Calls:
                 await self._end(row["clarification"], row["producer"], "its agent left")
 
 
-class NoGuard(QuestionRefused):
-    """There is no such guard, or not for this producer."""
-
-    code, status = "NO_GUARD", 404
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"There is no guard {name[:64]!r} for you. Add a [[guard]] table with your name in `producers` to the bot's clarify.toml."
-        )
-
-
-class NotNow(QuestionRefused):
-    """The call is not in the state that this needs."""
-
-    code, status = "NOT_NOW", 409
+def _not_now(why: str) -> RouteRefused:
+    return RouteRefused(409, "NOT_NOW", why)
 
 
 def _object(body: bytes) -> dict[str, Any]:

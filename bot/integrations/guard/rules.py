@@ -79,13 +79,13 @@ def judge(
     """Returns what becomes of a call. `arguments`: None: any, so a rule that may match does. `is_changed`: the tool is not as a
     person last saw it.
     """
-    for rule in rules.deny:
-        if _matches(rule, tool.name, arguments):
-            return Judged("deny", named("deny", rule))
+    for pattern in rules.deny:
+        if fnmatchcase(tool.name, pattern):
+            return Judged("deny", f'deny "{pattern}"')
     asking = [rule for rule in rules.ask if _matches(rule, tool.name, arguments)]
     if asking:
         risks = [each.risk for each in asking if each.risk is not None]
-        return Judged("ask", named("ask", asking[0]), _risk(tool, risks))
+        return Judged("ask", _named(asking[0]), _risk(tool, risks))
     is_plain = _PLAIN.fullmatch(tool.name) is not None
     found = next((each for each in rules.allow if is_plain and fnmatchcase(tool.name, each)), None)
     verdict: Verdict = rules.other if found is None else "allow"
@@ -97,10 +97,10 @@ def judge(
     return Judged(verdict, rule_name, _risk(tool, []))
 
 
-def named(kind: Verdict, rule: RuleSettings) -> str:
+def _named(rule: RuleSettings) -> str:
     """Returns a rule as people know it from the file."""
     where = ", ".join(f"{name} {value}" for name, value in rule.where.items())
-    return f'{kind} "{rule.tool}"' + (f" where {where}" if where else "")
+    return f'ask "{rule.tool}"' + (f" where {where}" if where else "")
 
 
 def _risk(tool: Tool, said: list[Risk]) -> Risk:

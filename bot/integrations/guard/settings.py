@@ -45,25 +45,13 @@ class RuleSettings(SettingsTable):
     """Which calls a rule is about."""
 
     tool: Pattern
-    """The tool's name, with `*`, `?` and `[…]`. Case counts."""
+    """The tool's name, as a pattern."""
     where: dict[str, Condition] = Field(default={})
     """By argument: "> 1000" and the like for a number, a pattern for text, or a value. All of them must hold. An argument that is
     missing, or is of another type, counts as if its condition held.
     """
     risk: Risk | None = None
-    """How much damage a mistake would do, for `ask`; without it, `medium`. It is `high` for all tools that say that they destroy
-    something.
-    """
-
-
-def _without_risk(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
-    for number, each in enumerate(rules):
-        if each.risk is not None:
-            raise ValueError(f"[{number}].risk: works only in `ask`")
-    return rules
-
-
-Rule = Annotated[RuleSettings, BeforeValidator(_rule)]
+    """How much damage a mistake would do; without it, `medium`. It is `high` for all tools that say that they destroy something."""
 
 
 class GuardSettings(SettingsTable):
@@ -73,12 +61,12 @@ class GuardSettings(SettingsTable):
     """What commands, cards and the log call it."""
     producers: Annotated[tuple[str, ...], Field(min_length=1)]
     """Which producers may use it, by name. A producer that has no table is called `local`."""
-    deny: Annotated[tuple[Rule, ...], AfterValidator(_without_risk)] = ()
-    """What is never called."""
-    ask: tuple[Rule, ...] = ()
-    """What needs an approval, if `deny` does not name it."""
+    deny: tuple[Pattern, ...] = ()
+    """Tools that are never called, by name, with `*`, `?` and `[…]`. Case counts."""
+    ask: tuple[Annotated[RuleSettings, BeforeValidator(_rule)], ...] = ()
+    """Tools whose calls need an approval, if `deny` does not name them: patterns, or tables."""
     allow: tuple[Pattern, ...] = ()
-    """What passes without one, if neither `deny` nor `ask` names it."""
+    """Tools that need none, if neither `deny` nor `ask` names them."""
     other: Verdict = "ask"
     """What becomes of all other calls. Only with "allow" do requests pass that are not in the protocol."""
     pin: bool = True
