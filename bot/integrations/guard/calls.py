@@ -40,6 +40,7 @@ _LONGEST_WAIT = 25  # seconds of one request
 _GONE = timedelta(seconds=60)  # after which a client that was not heard of is gone
 _LOOK = 10.0  # seconds between looks for those
 _NOT_MADE = "The call was not made."
+_LEFT = "the agent no longer waits"
 _DOUBT = (
     "In doubt: the call was sent, but its result was lost. Look whether it took effect before you repeat it."
 )
@@ -225,7 +226,7 @@ class Calls:
 
     async def _cancel(self, request: Request) -> Response:
         row = await self._row(request)
-        if not await self._end(row["clarification"], row["producer"], "its agent left"):
+        if not await self._end(row["clarification"], row["producer"], _LEFT):
             raise _not_now("The call was sent already.")
         return Response(200, {"id": row["clarification"], "status": "cancelled", "reason": _NOT_MADE})
 
@@ -394,11 +395,12 @@ class Calls:
             if now - began < _GONE:
                 continue  # clients could not be heard before
             try:
-                await self._end_lost(now)
+                await self.end_lost(now)
             except (StorageUnavailable, ClarifyError) as error:
                 _log.warning("looking for lost calls later", reason=str(error))
 
-    async def _end_lost(self, now: datetime) -> None:
+    async def end_lost(self, now: datetime) -> None:
+        """Ends the calls whose client was not heard of for a minute."""
         rows = await self.host.store.read(
             "select clarification, producer, state, sender from guard_calls"
             " where (state in ('held', 'accepted', 'sent') or (state = 'ended' and decided_at is null)) and seen_at < :since",
@@ -409,7 +411,7 @@ class Calls:
                 record = await self.host.ledger.find(row["clarification"])
                 await self._doubt(record, row["sender"])
             else:
-                await self._end(row["clarification"], row["producer"], "its agent left")
+                await self._end(row["clarification"], row["producer"], _LEFT)
 
 
 def _not_now(why: str) -> RouteRefused:

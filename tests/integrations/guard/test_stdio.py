@@ -16,7 +16,7 @@ from workspace.seed import FOLAKE
 
 @pytest.fixture
 async def guarded(stage: World) -> AsyncIterator[Guarded]:
-    async with Guarded.running(stage) as made:
+    async with Guarded.running(stage, server="upstream.py") as made:
         yield made
 
 
@@ -39,7 +39,7 @@ async def test_what_is_accepted_is_called_as_the_person_edited_it(
             assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
             result = await call
     assert (words(result), result.is_error) == ("delete_user done", False)
-    assert guarded.made() == [
+    assert guarded.heard() == [
         ["get_user", {"name": "ann"}],
         ["delete_user", {"name": "bob", "purge": False}],
     ]
@@ -67,5 +67,5 @@ async def test_what_is_rejected_is_not_called_and_the_agent_reads_why(guarded: G
         assert words(denied) == 'Not allowed by the rule deny "drop_*". The call was not made.'
         unknown = await client.call_tool("Delete_user", {"name": "ann"})
         assert words(unknown) == "The server lists no tool 'Delete_user'. The call was not made."
-    assert guarded.made() == []
+    assert guarded.heard() == []
     assert guarded.states() == ["ended"]
