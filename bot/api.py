@@ -41,6 +41,7 @@ from bot.settings.environment import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
     Configuration,
+    Duration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -106,6 +107,7 @@ __all__ = [
     "Counted",
     "Delivered",
     "Draft",
+    "Duration",
     "Earlier",
     "EnvironmentName",
     "Erased",

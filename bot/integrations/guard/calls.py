@@ -180,6 +180,7 @@ class Calls:
             "arguments": held.arguments,
             "agent": agent,
             "session": held.session,
+            "timeout": guard.timeout.total_seconds(),
         }
         now = self.host.clock.now().timestamp()
 

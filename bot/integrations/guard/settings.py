@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bot.api import SettingsTable
+from bot.api import Duration, SettingsTable
 
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -69,6 +70,8 @@ class GuardSettings(SettingsTable):
     """Tools that need none, if neither `deny` nor `ask` names them."""
     other: Verdict = "ask"
     """What becomes of all other calls. Only with "allow" do requests pass that are not in the protocol."""
+    timeout: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(days=30))] = timedelta(hours=1)
+    """How long people have to decide. After that, the call is not made."""
     pin: bool = True
     """Whether a tool whose description or schema changed since a person last saw it needs an approval, even if `allow` names it."""
 
