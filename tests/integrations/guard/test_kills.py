@@ -68,7 +68,7 @@ async def lived(guarded: Guarded, name: str, step: int) -> bool:
 
 
 async def shown(guarded: Guarded, name: str) -> Message:
-    return await guarded.stage.until(
+    found: Message = await guarded.stage.until(
         lambda: next(
             (
                 each
@@ -78,6 +78,7 @@ async def shown(guarded: Guarded, name: str) -> Message:
             None,
         )
     )
+    return found
 
 
 async def killed(guarded: Guarded, name: str, step: int) -> str | None:
