@@ -2928,6 +2928,7 @@ _UNSHOWN = {"inputResponses", "requestState"}  # of a call: no card shows them
 _KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
 _HEARD = 15  # seconds between two signs that a call's client is still there
 _GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
+_MOST_PAGES = 100  # of tools
 _SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
 _NOTES = {
     "ask": "(Calls of this tool may need the approval of a person in Slack, and then take as long as that.)",
@@ -2951,12 +2952,17 @@ def _guard(argv: Sequence[str]) -> int:
     split = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
         "clarify guard",
-        usage="clarify guard NAME [--url URL] -- COMMAND …",
+        usage="clarify guard NAME [--url URL] [--dry-run] -- COMMAND …, or: clarify guard doubts [--url URL]",
         description="Runs an MCP server. Calls that the rules of the bot's [[guard]] table hold wait for people in Slack.",
     )
-    parser.add_argument("name", metavar="NAME", help="of the [[guard]] table in the bot's clarify.toml")
+    of = "of the [[guard]] table in the bot's clarify.toml; doubts: list the calls whose results were lost"
+    parser.add_argument("name", metavar="NAME", help=of)
     parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    dry = "call nothing: print what becomes of the calls of each tool, and by which rule"
+    parser.add_argument("--dry-run", action="store_true", help=dry)
     options, command = parser.parse_args(words[:split]), words[split + 1 :]
+    if options.name == "doubts":
+        return _print_doubts(Client(options.url))
     if not command:
         parser.error("the server's command is missing: clarify guard NAME -- COMMAND …")
     try:
@@ -2968,10 +2974,31 @@ def _guard(argv: Sequence[str]) -> int:
         raise KeyboardInterrupt
 
     _on_signals(end)
+    code = 0
     with suppress(KeyboardInterrupt):
-        relay.serve()
+        if options.dry_run:
+            code = relay.explain()
+        else:
+            relay.serve()
     relay.end()
-    os._exit(0)
+    os._exit(code)
+
+
+def _print_doubts(client: Client) -> int:
+    """Prints the caller's calls that are in doubt."""
+    import sys
+
+    try:
+        reply = client.call(Call("GET", "/guard/doubts"))
+    except OSError as error:
+        print(_why(error, client), file=sys.stderr)
+        return 1
+    if reply.status >= 400:
+        print(reply.refusal(), file=sys.stderr)
+        return 1
+    for each in reply.json["doubts"]:
+        print(f"{each['id']}\t{each['guard']}\t{each['tool']}\t{each['asked_at']}")
+    return 0
 
 
 class _Relay(_Stdio):
@@ -2993,7 +3020,7 @@ class _Relay(_Stdio):
         self.calls: dict[int | str, _Guarded] = {}  # those that are held, or were, by their request's id
         self.tools: dict[str, _Json] = {}  # as the server defines them
         self.lock = threading.Lock()  # over the lists of tools
-        self._verdicts: dict[str, str] = {}
+        self._judged: dict[str, dict[str, str]] = {}  # by tool: the verdict on its calls, and the rule
         self._judged_at = -math.inf
         self._is_changed = False  # whether the server says that its tools are
         self._meta: _Json = {}  # what newer protocols want in each request
@@ -3098,7 +3125,7 @@ class _Relay(_Stdio):
     def _call(self, key: int | str, params: _Json) -> None:
         name = params["name"]
         is_known = time.monotonic() - self._judged_at < _KNOWN_FOR
-        if is_known and not self._is_changed and self._verdicts.get(name) == "allow":
+        if is_known and not self._is_changed and self._verdict(name) == "allow":
             self.forward({"id": key, "method": _CALL, "params": params})
         else:
             self.calls[key] = call = _Guarded(self, key, params)
@@ -3118,35 +3145,63 @@ class _Relay(_Stdio):
                 self._judge()
             if name not in self.tools:
                 raise _NotMade(f"The server lists no tool {name!r}.")
-            return self._verdicts.get(name, "ask")
+            return self._verdict(name)
 
     def _judge(self) -> None:
         """Asks the bot what becomes of the tools' calls. Raises _NotMade."""
         said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}))
-        self._verdicts = {name: each["verdict"] for name, each in said["tools"].items()}
-        self._judged_at = time.monotonic()
+        self._judged, self._judged_at = said["tools"], time.monotonic()
+
+    def _verdict(self, name: str) -> str:
+        return self._judged.get(name, {}).get("verdict", "ask")
+
+    def explain(self) -> int:
+        """Prints what becomes of the calls of each tool. Returns the exit code."""
+        import sys
+
+        try:
+            about = {"protocolVersion": _HANDSHAKES[-1], "capabilities": {}, "clientInfo": _SERVER}
+            self._request("initialize", about)
+            self.to_server({"method": "notifications/initialized"})
+            self.tools = self._listed()
+            self._judge()
+        except (_NotMade, OSError) as error:
+            print(error, file=sys.stderr)
+            return 1
+        for name in self.tools:
+            said = self._judged.get(name, {"verdict": "deny", "rule": "its definition cannot be read"})
+            self.write(f"{said['verdict']}\t{name}\t{said['rule']}\n".encode())
+        return 0
 
     def _listed(self) -> dict[str, _Json]:
         """Returns the tools that the server lists. Raises _NotMade."""
+        found: dict[str, _Json] = {}
+        cursor: Any = None
+        for _ in range(_MOST_PAGES):
+            params = ({"_meta": self._meta} if self._meta else {}) | ({"cursor": cursor} if cursor else {})
+            result = self._request("tools/list", params)
+            for each in result.get("tools") or ():
+                if isinstance(each, dict) and isinstance(each.get("name"), str):
+                    found.setdefault(each["name"], each)
+            if not (cursor := result.get("nextCursor")):
+                return found
+        raise _NotMade("The server lists too many tools.")
+
+    def _request(self, method: str, params: _Json) -> _Json:
+        """Returns the server's result of a request of our own. Raises _NotMade."""
         import threading
 
-        found: list[_Json] = []
-        cursor: Any = None
-        while True:
-            key = f"clarify:{os.urandom(6).hex()}"
-            params = ({"_meta": self._meta} if self._meta else {}) | ({"cursor": cursor} if cursor else {})
-            came, said = threading.Event(), list[_Json]()
-            self._own[key] = came, said
-            try:
-                self.to_server({"id": key, "method": "tools/list", "params": params})
-            except OSError:
-                raise _NotMade("The server has ended.") from None
-            if not came.wait(_SERVER_PATIENCE) or not said or not isinstance(said[0].get("result"), dict):
-                raise _NotMade("The server does not list its tools.")
-            result = said[0]["result"]
-            found += result.get("tools") or []
-            if not (cursor := result.get("nextCursor")):
-                return {each["name"]: each for each in found}
+        key = f"clarify:{os.urandom(6).hex()}"
+        came, said = threading.Event(), list[_Json]()
+        self._own[key] = came, said
+        try:
+            self.to_server({"id": key, "method": method, "params": params})
+        except OSError:
+            raise _NotMade("The server has ended.") from None
+        if not came.wait(_SERVER_PATIENCE) or not said or not isinstance(said[0].get("result"), dict):
+            raise _NotMade(f"The server does not answer {method}.")
+        result: _Json = said[0]["result"]
+        return result
 
     def ask(self, call: Call, ends: Callable[[], object] = lambda: None) -> _Json:
         """Returns the bot's response. Repeats the request, which must be idempotent, while the bot is away. `ends` may raise, to end
@@ -3223,7 +3278,7 @@ class _Relay(_Stdio):
                 self.tools |= {str(each.get("name")): dict(each) for each in tools}
                 self._judge()
             for each in tools:
-                if note := _NOTES.get(self._verdicts.get(str(each.get("name")), "ask")):
+                if note := _NOTES.get(self._verdict(str(each.get("name")))):
                     each["description"] = f"{each.get('description') or ''}\n\n{note}".strip()
             self.send(message)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ from bot.api import (
 from bot.integrations.guard.rules import Judged, Tool, difference, judge, shown
 from bot.integrations.guard.settings import GuardSettings
 from core.clarification import Clarification
+from core.clock import iso
 from core.errors import BadInput, ClarifyError, NotFound
 from core.questions import BadField, NewQuestion, answer_in, outcome_of, status_of
 from core.receipts import canonical, digest
@@ -89,6 +91,7 @@ class Calls:
 
     def routes(self) -> list[Route]:
         return [
+            Route("GET", "/doubts", self._doubts),
             Route("GET", "/{guard}", self._rules),
             Route("POST", "/{guard}/tools", self._tools),
             Route("POST", "/{guard}/calls", self._hold),
@@ -98,6 +101,24 @@ class Calls:
             Route("POST", "/{guard}/calls/{call}/done", self._done),
         ]
 
+    async def _doubts(self, request: Request) -> Response:
+        """Lists the caller's calls that are in doubt, the newest first."""
+        rows = await self.host.store.read(
+            "select clarification, guard, tool, asked_at from guard_calls where state = 'doubt' and producer = :producer"
+            " order by asked_at desc limit 100",
+            producer=request.speaker.producer,
+        )
+        found = [
+            {
+                "id": row["clarification"],
+                "guard": row["guard"],
+                "tool": row["tool"],
+                "asked_at": iso(datetime.fromtimestamp(row["asked_at"], UTC)),
+            }
+            for row in rows
+        ]
+        return Response(200, {"doubts": found})
+
     async def _rules(self, request: Request) -> Response:
         return Response(200, self._guard(request).model_dump(mode="json"))
 
@@ -106,7 +127,9 @@ class Calls:
         guard, given = self._guard(request), _object(request.body).get("tools")
         if not isinstance(given, list):
             raise BadInput("`tools` must be a list.")
-        tools = [Tool.read(each) for each in given]
+        tools = [
+            tool for each in given if (tool := _readable(each)) is not None
+        ]  # calls of others are refused
         known = await self._seen(guard, tools)
         judged = {
             each.name: judge(guard, each, None, is_changed=known[each.name] != each.fingerprint)
@@ -449,6 +472,12 @@ def _why(record: Clarification) -> str:
         case "withdrawn":
             return "The question was withdrawn."
     return f"Closed by {outcome.by} without a decision{comment}"
+
+
+def _readable(given: object) -> Tool | None:
+    with suppress(BadInput):
+        return Tool.read(given)
+    return None
 
 
 def _pinned(guard: GuardSettings, tool: Tool) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -9,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.integrations.guard.kit import RULES, Guarded, call, told
-from tests.kit.stdio import Json
+from tests.kit.stdio import FILE, Json
 from tests.kit.until import until
-from tests.kit.world import World, controls, said
+from tests.kit.world import World, config, controls, said
 from workspace.seed import FOLAKE
 
 
@@ -191,3 +192,46 @@ async def test_bot_that_is_away_lets_nothing_pass(stage: World) -> None:
             assert answer["result"]["isError"] is True
             assert "cannot be reached" in told(answer)
     assert guarded.made() == []
+
+
+async def test_dry_run_says_what_becomes_of_each_tool_and_calls_nothing(guarded: Guarded) -> None:
+    words = guarded.command
+    words.insert(words.index("--"), "--dry-run")
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert [each.split("\t") for each in out.decode().splitlines()] == [
+        ["allow", "get_user", 'allow "get_*"'],
+        ["ask", "delete_user", 'ask "delete_*"'],
+        ["ask", "transfer", 'ask "transfer" where amount > 1000'],
+        ["deny", "drop_table", 'deny "drop_*"'],
+    ]
+    assert guarded.made() == []
+
+
+async def test_calls_in_doubt_are_listed(stage: World) -> None:
+    async with Guarded.running(stage, "dies") as guarded:
+        async with guarded.wire() as wire:
+            wire.send(call(7, "delete_user", name="ann"))
+            await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
+            await wire.process.wait()
+        await until(lambda: guarded.states() == ["doubt"])
+        words = [*FILE[:-1], "guard", "doubts", "--url", guarded.url]
+        process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert out.decode().startswith("CLR-100001-001\tprod\tdelete_user\t")
+
+
+async def test_bot_that_restarts_while_a_call_waits_still_has_it_made_once(stage: World, port: int) -> None:
+    listening = f'[http]\nlisten = "127.0.0.1:{port}"\n'
+    async with Guarded.running(stage, rules=listening + RULES) as guarded:
+        command = guarded.command
+    async with guarded.wire(command) as wire:
+        async with stage.bot(config(stage.producer.url, more=listening + RULES)):
+            wire.send(call(7, "delete_user", name="ann"))
+            card = await guarded.card("Call delete_user on prod")
+        async with stage.bot(config(stage.producer.url, more=listening + RULES)):
+            await guarded.press(FOLAKE, card, "Accept")
+            assert told(await wire.said(7)) == "delete_user done"
+            await until(lambda: guarded.states() == ["done"])
+    assert guarded.made() == [["delete_user", {"name": "ann"}]]
