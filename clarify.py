@@ -2925,6 +2925,10 @@ _PASSING = {
 _CALL = "tools/call"
 _OF_CALLS = {"name", "arguments", "_meta", "task", "inputResponses", "requestState"}
 _UNSHOWN = {"inputResponses", "requestState"}  # of a call: no card shows them
+_OF_META = {  # what a held call keeps of `_meta`: no card shows the rest
+    *("progressToken", "traceparent", "tracestate"),
+    *(f"{_META}{name}" for name in ("protocolVersion", "clientInfo", "clientCapabilities", "logLevel")),
+}
 _KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
 _HEARD = 15  # seconds between two signs that a call's client is still there
 _GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
@@ -3025,6 +3029,7 @@ class _Relay(_Stdio):
         self._is_changed = False  # whether the server says that its tools are
         self._meta: _Json = {}  # what newer protocols want in each request
         self._listing: set[int | str] = set()
+        self.awaited: set[int | str] = set()  # the ids of requests that were passed on, and not answered yet
         self._own: dict[str, tuple[threading.Event, list[_Json]]] = {}  # our requests, and their responses
         environ = {key: value for key, value in os.environ.items() if key != "CLARIFY_TOKEN"}
         self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
@@ -3091,18 +3096,15 @@ class _Relay(_Stdio):
 
     def _refusal(self, method: str, key: Any, params: Any) -> _Json | None:
         """Returns the error of a request that does not pass. Notes what later ones depend on."""
-        if not isinstance(params, dict) or (isinstance(key, (int, str)) and key in self.calls):
+        is_taken = isinstance(key, (int, str)) and (key in self.calls or key in self.awaited)
+        if not isinstance(params, dict) or is_taken:
             return _error(-32600, "Invalid request")
         if method not in _PASSING | {_CALL}:
             is_alike = "".join(method.split()).casefold() in {each.casefold() for each in _PASSING | {_CALL}}
             if is_alike or not self._passes_unknown():
                 return _error(-32601, "Method not found", method)
-        if method == _CALL and (
-            key is None or params.keys() - _OF_CALLS or type(params.get("name")) is not str
-        ):
-            return _error(-32602, "Invalid parameters of a call")
-        if method == _CALL and not isinstance(params.get("arguments", {}), dict):
-            return _error(-32602, "`arguments` must be an object")
+        if method == _CALL and (why := _trouble_in(key, params)) is not None:
+            return _error(-32602, why)
         if method == "tools/list" and key is not None:
             self._listing.add(key)
         meta, info = params.get("_meta"), params.get("clientInfo")
@@ -3119,6 +3121,8 @@ class _Relay(_Stdio):
         return False
 
     def forward(self, message: _Json) -> None:
+        if "id" in message and "method" in message:
+            self.awaited.add(message["id"])
         with suppress(OSError):  # the reading thread ends the process
             self.to_server(message)
 
@@ -3131,21 +3135,33 @@ class _Relay(_Stdio):
             self.calls[key] = call = _Guarded(self, key, params)
             call.thread.start()
 
-    def verdict(self, name: str) -> str:
-        """Returns what becomes of a tool's calls: "allow", or else the bot must be asked about each.
+    def verdict(self, name: str) -> tuple[str, _Json]:
+        """Returns what becomes of a tool's calls, and its definition: "allow", or else the bot must be asked about each call.
 
         Raises:
             _NotMade: the server has no such tool, or it or the bot is away.
         """
         with self.lock:
-            if self._is_changed or name not in self.tools:
-                self._is_changed = False
-                self.tools, self._judged_at = self._listed(), -math.inf
+            tool = self._defined(name)
             if time.monotonic() - self._judged_at > _KNOWN_FOR:
                 self._judge()
-            if name not in self.tools:
-                raise _NotMade(f"The server lists no tool {name!r}.")
-            return self._verdict(name)
+            return self._verdict(name), tool
+
+    def is_as_shown(self, shown: _Json) -> bool:
+        """Returns whether the server still defines a tool as people were shown. Raises _NotMade."""
+        with self.lock:
+            tool = self._defined(shown["name"])
+        parts = ("description", "inputSchema", "annotations")
+        return all(is_same(tool.get(each), shown.get(each)) for each in parts)
+
+    def _defined(self, name: str) -> _Json:
+        """Returns a tool's definition, and has all of them judged again if they changed. Raises _NotMade."""
+        if self._is_changed or name not in self.tools:
+            self.tools, self._judged_at, self._is_changed = {}, -math.inf, False
+            self.tools = self._listed()
+        if name not in self.tools:
+            raise _NotMade(f"The server lists no tool {name!r}.")
+        return self.tools[name]
 
     def _judge(self) -> None:
         """Asks the bot what becomes of the tools' calls. Raises _NotMade."""
@@ -3242,7 +3258,7 @@ class _Relay(_Stdio):
                 message = json.loads(line)
             except (ValueError, RecursionError):
                 message = None
-            self._take_from_server(line, message if isinstance(message, dict) else {})
+            self._take_from_server(line.rstrip(b"\n") + b"\n", message if isinstance(message, dict) else {})
         for call in list(self.calls.values()):
             call.finish(None)
         for call in list(self.calls.values()):
@@ -3252,19 +3268,34 @@ class _Relay(_Stdio):
         os._exit(self._process.wait())
 
     def _take_from_server(self, line: bytes, message: _Json) -> None:
+        """Takes a message of the server. Drops answers to what it was not asked: clients differ in how they compare ids, so one could
+        take them for the answer to a call that is held.
+        """
         key: Any = message.get("id")
-        is_response = "method" not in message and isinstance(key, (int, str)) and not isinstance(key, bool)
-        if is_response and (own := self._own.pop(str(key), None)) is not None:
+        is_response = len(message.keys() & {"result", "error"}) == 1
+        known = {"jsonrpc", "id"} | ({"result", "error"} if is_response else {"method", "params"})
+        if message.keys() - known or not (is_response or isinstance(message.get("method"), str)):
+            return
+        if not is_response:
+            self._is_changed |= message["method"] == "notifications/tools/list_changed"
+            self.write(line)
+        elif key is None and "error" in message:  # about what it could not read
+            self.write(line)
+        elif type(key) not in {int, str}:
+            return
+        elif (own := self._own.pop(str(key), None)) is not None:
             own[1].append(message)
             own[0].set()
-        elif is_response and (call := self.calls.get(key)) is not None:
+        elif (call := self.calls.get(key)) is not None:
             call.finish(message)
-        elif is_response and key in self._listing and isinstance(message.get("result"), dict):
+        elif key in self.awaited:
+            self.awaited.discard(key)
+            is_list = key in self._listing and isinstance(message.get("result"), dict)
             self._listing.discard(key)
-            self._annotate(message)
-        else:
-            self._is_changed |= message.get("method") == "notifications/tools/list_changed"
-            self.write(line if line.endswith(b"\n") else line + b"\n")
+            if is_list:
+                self._annotate(message)
+            else:
+                self.write(line)
 
     def _annotate(self, message: _Json) -> None:
         """Passes on a list of tools, with a note at those whose calls may not pass. The model gets these definitions, so they count
@@ -3275,6 +3306,7 @@ class _Relay(_Stdio):
         def work() -> None:
             tools = [each for each in message["result"].get("tools") or () if isinstance(each, dict)]
             with self.lock, suppress(_NotMade):
+                self._judged_at = -math.inf
                 self.tools |= {str(each.get("name")): dict(each) for each in tools}
                 self._judge()
             for each in tools:
@@ -3330,7 +3362,8 @@ class _Guarded:
         except Exception as error:  # noqa: BLE001 - the client is told
             self._respond(f"Internal error: {error!r}" if self._state == "held" else _IN_DOUBT)
         finally:
-            self._relay.calls.pop(self._key, None)
+            if self._relay.calls.get(self._key) is self:  # not the next call with the same id
+                self._relay.calls.pop(self._key)
 
     def _respond(self, words: str) -> None:
         if not self._is_cancelled.is_set():
@@ -3339,19 +3372,23 @@ class _Guarded:
 
     def _carry(self) -> None:
         relay, name = self._relay, self._params["name"]
-        if relay.verdict(name) != "allow":
+        verdict, tool = relay.verdict(name)
+        if verdict != "allow":
             if self._params.keys() & _UNSHOWN:
                 raise _NotMade("This call answers a question of the server, which no person could be shown.")
-            about = {"call": self._sender, "tool": relay.tools[name], "session": relay.session}
+            about = {"call": self._sender, "tool": tool, "session": relay.session}
             asked = about | {"arguments": self._params.get("arguments", {}), "agent": relay.agent}
             state = relay.ask(Call("POST", f"{relay.path}/calls", asked))
             if state["status"] != "allowed":
-                self._params = self._params | {"arguments": self._accepted(state)}
+                self._params = _as_shown(self._params) | {"arguments": self._accepted(state)}
+                if not relay.is_as_shown(tool):
+                    raise _NotMade("The tool changed while the call waited.")
                 self._send()
                 return
         with self._lock:
             self._check()
             self._state = "sent"
+        relay.awaited.add(self._key)
         relay.calls.pop(self._key, None)  # it passes as all others do
         relay.forward({"id": self._key, "method": _CALL, "params": self._params})
 
@@ -3408,6 +3445,26 @@ class _Guarded:
             done |= _outcome_of(response)
         with suppress(_NotMade):
             relay.ask(Call("POST", f"{self._path}/done", done))
+
+
+def _trouble_in(key: Any, params: _Json) -> str | None:
+    """Returns why a call cannot be read in one way only, or has what no card shows."""
+    if key is None or params.keys() - _OF_CALLS or type(params.get("name")) is not str:
+        return "Invalid parameters of a call"
+    for name in ("arguments", "_meta", "task"):
+        if not isinstance(params.get(name, {}), dict):
+            return f"`{name}` must be an object"
+    task = params.get("task", {})
+    if task.keys() - {"ttl"} or not isinstance(task.get("ttl", 0), (int, float)):
+        return "`task` must have a number `ttl`, and nothing else"
+    return None
+
+
+def _as_shown(params: _Json) -> _Json:
+    """Returns the parameters of a call without what its card does not show."""
+    if "_meta" not in params:
+        return params
+    return params | {"_meta": {name: each for name, each in params["_meta"].items() if name in _OF_META}}
 
 
 def _outcome_of(response: _Json) -> _Json:

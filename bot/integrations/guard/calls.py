@@ -7,6 +7,7 @@ heard of: in doubt. The question and its row are stored in one transaction.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from bot.api import (
     Tx,
     strict_json,
 )
-from bot.integrations.guard.rules import Judged, Tool, difference, judge, shown
+from bot.integrations.guard.rules import PLAIN, Judged, Tool, denied, difference, judge, shown
 from bot.integrations.guard.settings import GuardSettings
 from core.clarification import Clarification
 from core.clock import iso
@@ -186,7 +187,10 @@ class Calls:
         self, guard: GuardSettings, held: _Held, judged: Judged, request: Request, *, is_changed: bool
     ) -> Clarification:
         tool, speaker = held.tool, request.speaker
-        context = f"The server describes {tool.name}:\n{tool.definition['description'] or '(no description)'}"
+        name = (
+            tool.name if PLAIN.fullmatch(tool.name) else json.dumps(tool.name)
+        )  # look-alikes by their codes
+        context = f"The server describes {name}:\n{tool.definition['description'] or '(no description)'}"
         if is_changed:
             row = await self.host.store.read_one(
                 "select definition from guard_tools where guard = :guard and tool = :tool",
@@ -194,10 +198,11 @@ class Calls:
                 tool=tool.name,
             )
             before = "" if row is None else row["definition"]
-            context += f"\n\nThe tool changed since a person last saw it:\n{difference(before, tool)}"
+            changes = difference(before, tool)  # first: a description could imitate what follows it
+            context = f"The tool changed since a person last saw it:\n{changes}\n\n{context}"
         agent = held.agent if held.agent and speaker.may_be(held.agent) else None
         fields = {
-            "action": f"Call {tool.name} on {guard.name}",
+            "action": f"Call {name} on {guard.name}",
             "context": context,
             "risk": judged.risk,
             "arguments": held.arguments,
@@ -282,6 +287,8 @@ class Calls:
         record = await self.host.questions.find(row["clarification"], request.speaker.producer)
         if (arguments := _accepted(record)) is None:
             raise _not_now("No one accepted the call.")
+        if (pattern := denied(self._guard(request), row["tool"])) is not None:
+            raise _not_now(f'Not allowed by the rule deny "{pattern}", which is newer than the call.')
         now = self.host.clock.now().timestamp()
 
         def work(tx: Tx) -> bool:
@@ -445,6 +452,7 @@ def _not_now(why: str) -> RouteRefused:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         given = strict_json(body)
+        json.dumps(given, ensure_ascii=False).encode()  # raises ValueError for half of a character
     except (ValueError, RecursionError):
         raise BadInput("The body must be JSON that every program reads alike.") from None
     if not isinstance(given, dict):

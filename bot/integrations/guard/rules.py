@@ -6,6 +6,7 @@ import difflib
 import json
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from bot.integrations.guard.settings import GuardSettings, Risk, RuleSettings, V
 from core.errors import BadInput
 from core.receipts import canonical, digest
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -79,14 +80,13 @@ def judge(
     """Returns what becomes of a call. `arguments`: None: any, so a rule that may match does. `is_changed`: the tool is not as a
     person last saw it.
     """
-    for pattern in rules.deny:
-        if fnmatchcase(tool.name, pattern):
-            return Judged("deny", f'deny "{pattern}"')
+    if (pattern := denied(rules, tool.name)) is not None:
+        return Judged("deny", f'deny "{pattern}"')
     asking = [rule for rule in rules.ask if _matches(rule, tool.name, arguments)]
     if asking:
         risks = [each.risk for each in asking if each.risk is not None]
         return Judged("ask", _named(asking[0]), _risk(tool, risks))
-    is_plain = _PLAIN.fullmatch(tool.name) is not None
+    is_plain = PLAIN.fullmatch(tool.name) is not None
     found = next((each for each in rules.allow if is_plain and fnmatchcase(tool.name, each)), None)
     verdict: Verdict = rules.other if found is None else "allow"
     rule_name = f'other = "{rules.other}"' if found is None else f'allow "{found}"'
@@ -95,6 +95,11 @@ def judge(
     if verdict == "allow" and is_changed and rules.pin:
         return Judged("ask", CHANGED, _risk(tool, []))
     return Judged(verdict, rule_name, _risk(tool, []))
+
+
+def denied(rules: GuardSettings, tool: str) -> str | None:
+    """Returns the pattern of `deny` that a tool's name matches, or None."""
+    return next((each for each in rules.deny if fnmatchcase(tool, each)), None)
 
 
 def _named(rule: RuleSettings) -> str:
@@ -116,10 +121,10 @@ def _matches(rule: RuleSettings, tool: str, arguments: Mapping[str, Any] | None)
 
 
 def _holds(name: str, wanted: object, arguments: Mapping[str, Any]) -> bool:
-    """Whether a condition holds, or cannot be judged: some servers take an argument's name in any case, and then read another
-    one than we do.
+    """Whether a condition holds, or cannot be judged: some servers take an argument's name in any case, or as an alias such as
+    `maxAmount` for `max_amount`, and then read another one than we do.
     """
-    alike = [each for each in arguments if each.casefold() == name.casefold()]
+    alike = [each for each in arguments if _letters(each) == _letters(name)]
     if alike != [name]:
         return True
     value = arguments[name]
@@ -132,6 +137,10 @@ def _holds(name: str, wanted: object, arguments: Mapping[str, Any]) -> bool:
     if (compared := comparison(text)) is not None:
         return not is_number or _OPERATORS[compared[0]](value, compared[1])
     return not isinstance(value, str) or fnmatchcase(value, text)
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
 
 
 def difference(before: str, tool: Tool) -> str:
