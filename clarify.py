@@ -2938,6 +2938,8 @@ _NOTES = {
     "ask": "(Calls of this tool may need the approval of a person in Slack, and then take as long as that.)",
     "deny": "(Calls of this tool may be refused.)",
 }
+_WAIT_FOR_CALL = "wait_for_call"
+_WAITING = "{0}: a person in Slack has not decided about this call yet. Call {1} with the id {0} to get its result. Do not repeat the call."
 _NOT_MADE = "The call was not made."
 _IN_DOUBT = (
     "In doubt: the call was sent, but its result was lost. Look whether it took effect before you repeat it."
@@ -3022,6 +3024,8 @@ class _Relay(_Stdio):
         self.session = f"guard-{os.urandom(6).hex()}"
         self.agent: str | None = None
         self.calls: dict[int | str, _Guarded] = {}  # those that are held, or were, by their request's id
+        self.parked: dict[str, _Guarded] = {}  # those whose client was told to wait, by their id at the bot
+        self.wait = 0.0  # seconds until it is
         self.tools: dict[str, _Json] = {}  # as the server defines them
         self.lock = threading.Lock()  # over the lists of tools
         self._judged: dict[str, dict[str, str]] = {}  # by tool: the verdict on its calls, and the rule
@@ -3043,7 +3047,7 @@ class _Relay(_Stdio):
         import signal
 
         _on_signals(signal.SIG_IGN)
-        calls = list(self.calls.values())
+        calls = [*self.calls.values(), *self.parked.values()]
         for call in calls:
             call.cancel()
         with suppress(OSError):
@@ -3127,13 +3131,29 @@ class _Relay(_Stdio):
             self.to_server(message)
 
     def _call(self, key: int | str, params: _Json) -> None:
+        import threading
+
         name = params["name"]
+        if name == _WAIT_FOR_CALL:
+            threading.Thread(target=self._wait_for, args=(key, params), daemon=True).start()
+            return
         is_known = time.monotonic() - self._judged_at < _KNOWN_FOR
         if is_known and not self._is_changed and self._verdict(name) == "allow":
             self.forward({"id": key, "method": _CALL, "params": params})
         else:
             self.calls[key] = call = _Guarded(self, key, params)
             call.thread.start()
+
+    def _wait_for(self, key: int | str, params: _Json) -> None:
+        """Answers a call of the guard's own tool with the result of an earlier call, once that is there."""
+        named = str((params.get("arguments") or {}).get("id"))
+        if (call := self.parked.get(named)) is None:
+            body = _told(f"No call with the id {named[:64]!r} waits here.", params)
+        elif call.ended.wait(self.wait):
+            body = call.body
+        else:
+            body = _told(_WAITING.format(named, _WAIT_FOR_CALL), params, is_error=False)
+        self.send({"id": key} | body)
 
     def verdict(self, name: str) -> tuple[str, _Json]:
         """Returns what becomes of a tool's calls, and its definition: "allow", or else the bot must be asked about each call.
@@ -3163,10 +3183,10 @@ class _Relay(_Stdio):
             raise _NotMade(f"The server lists no tool {name!r}.")
         return self.tools[name]
 
-    def _judge(self) -> None:
-        """Asks the bot what becomes of the tools' calls. Raises _NotMade."""
-        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}))
-        self._judged, self._judged_at = said["tools"], time.monotonic()
+    def _judge(self, away: float | None = None) -> None:
+        """Asks the bot what becomes of the tools' calls. Raises _NotMade, after `away` seconds without it."""
+        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}), away=away)
+        self._judged, self._judged_at, self.wait = said["tools"], time.monotonic(), said["wait"]
 
     def _verdict(self, name: str) -> str:
         return self._judged.get(name, {}).get("verdict", "ask")
@@ -3219,7 +3239,7 @@ class _Relay(_Stdio):
         result: _Json = said[0]["result"]
         return result
 
-    def ask(self, call: Call, ends: Callable[[], object] = lambda: None) -> _Json:
+    def ask(self, call: Call, ends: Callable[[], object] = lambda: None, away: float | None = None) -> _Json:
         """Returns the bot's response. Repeats the request, which must be idempotent, while the bot is away. `ends` may raise, to end
         that.
 
@@ -3230,7 +3250,7 @@ class _Relay(_Stdio):
 
         client = copy.copy(self.bot)
         client.tick = ends
-        pause, gives_up = _PAUSES[0], time.monotonic() + _GONE
+        pause, gives_up = _PAUSES[0], time.monotonic() + (_GONE if away is None else away)
         while True:
             try:
                 reply = client.call(call)
@@ -3260,6 +3280,7 @@ class _Relay(_Stdio):
                 message = None
             self._take_from_server(line.rstrip(b"\n") + b"\n", message if isinstance(message, dict) else {})
         for call in list(self.calls.values()):
+            call.cancel()
             call.finish(None)
         for call in list(self.calls.values()):
             call.thread.join(_FAREWELL)
@@ -3308,11 +3329,14 @@ class _Relay(_Stdio):
             with self.lock, suppress(_NotMade):
                 self._judged_at = -math.inf
                 self.tools |= {str(each.get("name")): dict(each) for each in tools}
-                self._judge()
+                self._judge(_BOT_AWAY)
             for each in tools:
                 if note := _NOTES.get(self._verdict(str(each.get("name")))):
                     each["description"] = f"{each.get('description') or ''}\n\n{note}".strip()
-            self.send(message)
+                    each.pop("outputSchema", None)  # the guard's own results do not fit it
+            shown = [each for each in tools if each.get("name") != _WAIT_FOR_CALL]
+            own = [] if "nextCursor" in message["result"] else [_wait_for_call()]
+            self.send(message | {"result": message["result"] | {"tools": shown + own}})
 
         threading.Thread(
             target=work, daemon=True
@@ -3334,6 +3358,9 @@ class _Guarded:
         self._response: _Json | None = None
         self._path = ""  # at the bot, once the call is held there
         self._sender = os.urandom(16).hex()
+        self._is_parked = False
+        self.body: _Json = {}  # the response, once it `ended`
+        self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def cancel(self, message: _Json | None = None) -> bool:
@@ -3366,9 +3393,28 @@ class _Guarded:
                 self._relay.calls.pop(self._key)
 
     def _respond(self, words: str) -> None:
-        if not self._is_cancelled.is_set():
-            result = {"content": [{"type": "text", "text": words}], "isError": True}
-            self._relay.send({"id": self._key, "result": result})
+        self._finish(_told(words, self._params))
+
+    def _finish(self, body: _Json) -> None:
+        self.body = body
+        self.ended.set()
+        if not (self._is_parked or self._is_cancelled.is_set()):
+            self._relay.send({"id": self._key} | body)
+
+    def _park(self, named: str) -> None:
+        """Tells the client to wait with another tool. The server gets the call under an id of the guard's own."""
+        relay, waiting = (
+            self._relay,
+            _told(_WAITING.format(named, _WAIT_FOR_CALL), self._params, is_error=False),
+        )
+        relay.parked[named] = self
+        relay.send({"id": self._key} | waiting)
+        relay.calls.pop(self._key)
+        self._is_parked = True
+        self._key = f"clarify:{os.urandom(6).hex()}"
+        relay.calls[self._key] = self
+        if meta := self._params.get("_meta"):
+            self._params["_meta"] = {name: each for name, each in meta.items() if name != "progressToken"}
 
     def _carry(self) -> None:
         relay, name = self._relay, self._params["name"]
@@ -3398,17 +3444,22 @@ class _Guarded:
 
     def _accepted(self, state: _Json) -> _Json:
         """Waits for people, and returns the arguments that they accepted. Raises _NotMade."""
-        token = (self._params.get("_meta") or {}).get("progressToken")
-        began = time.monotonic()
+        relay, began = self._relay, time.monotonic()
+        if "id" in state:
+            self._path = f"{relay.path}/calls/{state['id']}"
         while state["status"] == "held":
-            self._path = f"{self._relay.path}/calls/{state['id']}"
             self._check()
-            look = Call("GET", self._path, query={"wait": _HEARD}, patience=2 * _HEARD)
-            state = self._relay.ask(look, self._check)
-            if token is not None and state["status"] == "held":
-                progress = {"progressToken": token, "progress": time.monotonic() - began}
-                told = progress | {"message": "Waiting for a person in Slack."}
-                self._relay.send({"method": "notifications/progress", "params": told})
+            waited = time.monotonic() - began
+            wait = _HEARD if self._is_parked else math.ceil(min(_HEARD, max(0.0, relay.wait - waited)))
+            look = Call("GET", self._path, query={"wait": wait}, patience=2 * _HEARD)
+            state = relay.ask(look, self._check)
+            if state["status"] == "held" and not self._is_parked:
+                if (waited := time.monotonic() - began) >= relay.wait:
+                    self._park(state["id"])
+                elif (token := (self._params.get("_meta") or {}).get("progressToken")) is not None:
+                    progress = {"progressToken": token, "progress": waited}
+                    told = progress | {"message": "Waiting for a person in Slack."}
+                    relay.send({"method": "notifications/progress", "params": told})
         if state["status"] != "accepted":
             raise _NotMade(state.get("reason") or "It was refused.")
         arguments: _Json = state["arguments"]
@@ -3441,7 +3492,7 @@ class _Guarded:
         if (response := self._response) is None:
             self._respond(_IN_DOUBT)
         else:
-            relay.send(response)
+            self._finish({name: response[name] for name in ("result", "error") if name in response})
             done |= _outcome_of(response)
         with suppress(_NotMade):
             relay.ask(Call("POST", f"{self._path}/done", done))
@@ -3465,6 +3516,20 @@ def _as_shown(params: _Json) -> _Json:
     if "_meta" not in params:
         return params
     return params | {"_meta": {name: each for name, each in params["_meta"].items() if name in _OF_META}}
+
+
+def _told(words: str, params: _Json, *, is_error: bool = True) -> _Json:
+    """Returns the body of a response with a tool's result, in the protocol of a call with these parameters."""
+    is_modern = f"{_META}protocolVersion" in (params.get("_meta") or {})
+    result = {"content": [{"type": "text", "text": words}], "isError": is_error}
+    return {"result": result | ({"resultType": "complete"} if is_modern else {})}
+
+
+def _wait_for_call() -> _Json:
+    """Returns the guard's own tool."""
+    about = "Waits for a call that a person has not decided about yet, and returns its result."
+    schema = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+    return {"name": _WAIT_FOR_CALL, "description": about, "inputSchema": schema}
 
 
 def _outcome_of(response: _Json) -> _Json:

@@ -112,6 +112,7 @@ __all__ = [
     "EnvironmentName",
     "Erased",
     "EventFollower",
+    "Figures",
     "Follower",
     "GivenUp",
     "Header",
@@ -281,6 +282,18 @@ class Route:
     answer: Callable[[Request], Awaitable[Response]]
 
 
+@dataclass(frozen=True)
+class Figures:
+    """A figure of an integration in `/metrics`, as `clarify_INTEGRATION_NAME`: what it is about, the names of its labels, and its
+    present value by the labels' values. Labels must hold nothing that agents or people say.
+    """
+
+    name: str
+    about: str
+    labels: Sequence[str]
+    values: Mapping[tuple[str, ...], float]
+
+
 Job = Callable[[datetime], Awaitable[datetime]]
 """Does what is due at a time, and returns when to call it again. The bot calls it sooner too, after a start, a change of the
 leader, or a failure: so it looks at what it did before. With replicas, the leader alone calls it.
@@ -365,6 +378,7 @@ class Integration:
         channels: returns the channels that its settings name, by key: the bot has to be in them.
         watches: makes what keeps something in step with the clarifications, from the whole file.
         routes: makes its routes in the HTTP server, for producers alone, from the bot and the settings.
+        figures: returns what `/metrics` shows of it, from the bot and the settings.
     """
 
     name: str
@@ -383,3 +397,4 @@ class Integration:
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
     watches: Callable[[Configuration, Known, Clock], Watcher] | None = None
     routes: Callable[[Host, Any], Sequence[Route]] | None = None
+    figures: Callable[[Host, Any], Awaitable[Sequence[Figures]]] | None = None

@@ -72,6 +72,7 @@ def build(
             "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },
         outside=integrated.waiting,
+        integrations=integrated.counted,
     )
     needed = [
         Check("slack", app.trouble),

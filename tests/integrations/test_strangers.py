@@ -27,7 +27,7 @@ import asyncio
 from datetime import timedelta
 
 from bot.api import (
-    Asked, ChannelId, Delivered, Integration, OnCall, Paging, Response, Route, RouteRefused, Section, SettingsTable, Shift,
+    Asked, ChannelId, Delivered, Figures, Integration, OnCall, Paging, Response, Route, RouteRefused, Section, SettingsTable, Shift,
     SlackCommand, Timetable, Words, fixed
 )
 from core.questions import NewQuestion
@@ -108,6 +108,12 @@ class Lamp:
         return Response(200, {"id": record.id, "who": producer, "said": request.body.decode()})
 
 
+async def shone(host, settings):
+    if STORED:
+        raise RuntimeError("a defect")
+    return [Figures("lamps", "Lamps that shine", ["room"], {("7",): 1.0})]
+
+
 class Rota:
     title, variable, origin, advice = "the rota", "night", "rota", "fill it in"
 
@@ -136,6 +142,7 @@ integration = Integration(
     job=poem,
     channels=lambda settings: {"channel": settings.channel},
     routes=lambda host, settings: [Route("POST", "/lamp/{how}", Lamp(host, settings).turn)],
+    figures=shone,
     watches=lambda file, known, clock: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
@@ -219,6 +226,7 @@ async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_wa
 ) -> None:
     text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
     async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        assert 'clarify_night_lamps{room="7"} 1.0' in (await http.get("/metrics")).text
         call = asyncio.create_task(http.post("/night/lamp/off", json="please"))
         card = await stage.card("Turn the lamp off")
         asked = (await http.get("/questions")).json()["questions"][0]
@@ -233,6 +241,7 @@ async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_wa
         assert answers[0].json() == {"error": "NO_LAMP", "message": "Lamps are not turned so."}
         foreign = await http.post("/night/lamp/off", json=1, headers={"Origin": "https://example.org"})
         assert foreign.json()["error"] == "BROWSER"
+        assert "clarify_build_info" in (await http.get("/metrics")).text, "though its figures fail"
 
 
 @pytest.mark.usefixtures("_no_mirror")

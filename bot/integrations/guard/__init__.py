@@ -8,6 +8,7 @@ from pydantic import AfterValidator
 
 from bot.api import Integration, Tables
 from bot.integrations.guard.calls import Calls
+from bot.integrations.guard.figures import figures
 from bot.integrations.guard.settings import GuardSettings, each_once
 
 integration = Integration(
@@ -16,4 +17,5 @@ integration = Integration(
     follows=Calls.of,
     routes=lambda host, tables: Calls.of(host, tables).routes(),
     tables=Tables(),
+    figures=figures,
 )

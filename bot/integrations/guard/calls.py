@@ -128,32 +128,34 @@ class Calls:
         guard, given = self._guard(request), _object(request.body).get("tools")
         if not isinstance(given, list):
             raise BadInput("`tools` must be a list.")
-        tools = [
-            tool for each in given if (tool := _readable(each)) is not None
-        ]  # calls of others are refused
+        # Calls of those that cannot be read are refused.
+        tools = [tool for each in given if (tool := _readable(each)) is not None]
         known = await self._seen(guard, tools)
         judged = {
             each.name: judge(guard, each, None, is_changed=known[each.name] != each.fingerprint)
             for each in tools
         }
-        return Response(
-            200,
-            {"tools": {name: {"verdict": each.verdict, "rule": each.rule} for name, each in judged.items()}},
-        )
+        said = {name: {"verdict": each.verdict, "rule": each.rule} for name, each in judged.items()}
+        return Response(200, {"tools": said, "wait": guard.wait.total_seconds()})
 
     async def _seen(self, guard: GuardSettings, tools: Sequence[Tool]) -> dict[str, str]:
         """Returns the fingerprints of tools as a person last saw them. Those that are new count as seen."""
+        rows = await self.host.store.read(
+            "select tool, fingerprint from guard_tools where guard = :guard", guard=guard.name
+        )
+        known = {row["tool"]: row["fingerprint"] for row in rows}
+        if not (new := [each for each in tools if each.name not in known]):
+            return known
 
-        def work(tx: Tx) -> dict[str, str]:
+        def work(tx: Tx) -> None:
             tx.many(
                 "insert into guard_tools (guard, tool, fingerprint, definition)"
                 " values (:guard, :tool, :fingerprint, :definition) on conflict (guard, tool) do nothing",
-                [_pinned(guard, each) for each in tools],
+                [_pinned(guard, each) for each in new],
             )
-            rows = tx.rows("select tool, fingerprint from guard_tools where guard = :guard", guard=guard.name)
-            return {row["tool"]: row["fingerprint"] for row in rows}
 
-        return await self.host.store.write(work)
+        await self.host.store.write(work)
+        return {each.name: each.fingerprint for each in new} | known
 
     async def _hold(self, request: Request) -> Response:
         guard, held = self._guard(request), _Held.read(request.body)

@@ -72,6 +72,8 @@ class GuardSettings(SettingsTable):
     """What becomes of all other calls. Only with "allow" do requests pass that are not in the protocol."""
     timeout: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(days=30))] = timedelta(hours=1)
     """How long people have to decide. After that, the call is not made."""
+    wait: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(hours=1))] = timedelta(seconds=45)
+    """How long a call waits for them. After that, the agent is told to go on waiting with the tool `wait_for_call`."""
     pin: bool = True
     """Whether a tool whose description or schema changed since a person last saw it needs an approval, even if `allow` names it."""
 

@@ -39,7 +39,7 @@ for line in sys.stdin:
         about = {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {}},
-            "serverInfo": {"name": "plain"},
+            "serverInfo": {"name": "plain", "version": "1"},
         }
         say({"id": key, "result": about})
     elif method == "tools/list":

@@ -92,6 +92,23 @@ async def test_cancellation_that_comes_before_sent_wins(caller: Caller) -> None:
     assert "Accepted, but" in said(await caller.stage.message("Not sent"))
 
 
+async def test_metrics_say_how_often_each_rule_asks_and_what_people_said(caller: Caller) -> None:
+    await caller.held(call="a" * 20)
+    await caller.press("Accept")
+    tool = {"name": "transfer", "inputSchema": {"type": "object"}}
+    await caller.held(call="b" * 20, tool=tool, arguments={"amount": 5000})
+    shown = 'clarify_guard_calls{guard="prod",outcome="accepted",rule="ask \\"delete_*\\""} 1.0'
+    for _ in range(100):
+        text = (await caller.http.get("/metrics")).text
+        if shown in text:
+            break
+        await caller.look("CLR-100001-001", wait=1)
+    assert shown in text
+    assert 'outcome="undecided",rule="ask \\"transfer\\" where amount > 1000"} 1.0' in text
+    assert 'clarify_guard_decision_seconds{guard="prod",rule="ask \\"delete_*\\""}' in text
+    assert 'clarify_guard_doubts{guard="prod"} 0.0' in text
+
+
 async def test_result_that_comes_late_ends_the_doubt(caller: Caller) -> None:
     call = await caller.held()
     await caller.press("Accept")

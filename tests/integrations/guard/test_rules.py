@@ -178,7 +178,8 @@ def test_definition_that_cannot_be_read_is_refused(given: Any) -> None:
         ({"ask": ({"where": {"a": 1}},)}, "required"),
         ({"other": "maybe"}, "'allow', 'ask' or 'deny'"),
         ({"url": "https://mcp.example.com/mcp"}, "Extra inputs"),
-        ({"wait": "45s"}, "Extra inputs"),
+        ({"token_env": "TOKEN"}, "Extra inputs"),
+        ({"wait": "0s"}, "greater than or equal"),
     ],
 )
 def test_table_that_makes_no_sense_is_refused(table: dict[str, Any], said: str) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import clarify
-from tests.integrations.guard.kit import Guarded, calling, words
+from tests.integrations.guard.kit import RULES, Guarded, calling, words
 from tests.kit.until import until
 from tests.kit.world import World, said
 from workspace.seed import FOLAKE
@@ -69,3 +69,34 @@ async def test_what_is_rejected_is_not_called_and_the_agent_reads_why(guarded: G
         assert words(unknown) == "The server lists no tool 'Delete_user'. The call was not made."
     assert guarded.heard() == []
     assert guarded.states() == ["ended"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_agent_that_was_told_to_wait_gets_the_result_with_another_tool(stage: World, mode: str) -> None:
+    rules = RULES + 'wait = "1s"\n'
+    async with (
+        Guarded.running(stage, rules=rules, server="upstream.py") as guarded,
+        guarded.client(mode) as client,
+    ):
+        assert "wait_for_call" in [each.name for each in (await client.list_tools()).tools]
+        waiting = await client.call_tool("delete_user", {"name": "ann"})
+        assert not waiting.is_error
+        named = words(waiting).partition(":")[0]
+        assert words(waiting).endswith("Do not repeat the call.")
+        again = await client.call_tool("wait_for_call", {"id": named})
+        assert words(again) == words(waiting)
+        await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
+        for _ in range(2):
+            assert words(await client.call_tool("wait_for_call", {"id": named})) == "delete_user done"
+        unknown = await client.call_tool("wait_for_call", {"id": "CLR-1-001"})
+        assert (unknown.is_error, words(unknown)) == (True, "No call with the id 'CLR-1-001' waits here.")
+        assert guarded.heard() == [["delete_user", {"name": "ann", "purge": False}]]
+
+
+async def test_agent_that_leaves_while_a_call_waits_withdraws_it(stage: World) -> None:
+    async with Guarded.running(stage, rules=RULES + 'wait = "1s"\n') as guarded:
+        async with guarded.client() as client:
+            await client.call_tool("delete_user", {"name": "ann"})
+            card = await guarded.card("Call delete_user on prod")
+        await stage.now_says(card, "Withdrawn")
+        assert (guarded.states(), guarded.made()) == (["ended"], [])
