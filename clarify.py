@@ -3216,9 +3216,7 @@ class _Relay(_Stdio):
         for _ in range(_MOST_PAGES):
             params = ({"_meta": self._meta} if self._meta else {}) | ({"cursor": cursor} if cursor else {})
             result = self._request("tools/list", params)
-            for each in result.get("tools") or ():
-                if isinstance(each, dict) and isinstance(each.get("name"), str):
-                    found.setdefault(each["name"], each)
+            found = _tools_in(result) | found
             if not (cursor := result.get("nextCursor")):
                 return found
         raise _NotMade("The server lists too many tools.")
@@ -3325,16 +3323,16 @@ class _Relay(_Stdio):
         import threading
 
         def work() -> None:
-            tools = [each for each in message["result"].get("tools") or () if isinstance(each, dict)]
+            tools = _tools_in(message["result"])
             with self.lock, suppress(_NotMade):
                 self._judged_at = -math.inf
-                self.tools |= {str(each.get("name")): dict(each) for each in tools}
+                self.tools |= {name: dict(each) for name, each in tools.items()}
                 self._judge(_BOT_AWAY)
-            for each in tools:
-                if note := _NOTES.get(self._verdict(str(each.get("name")))):
+            for name, each in tools.items():
+                if note := _NOTES.get(self._verdict(name)):
                     each["description"] = f"{each.get('description') or ''}\n\n{note}".strip()
                     each.pop("outputSchema", None)  # the guard's own results do not fit it
-            shown = [each for each in tools if each.get("name") != _WAIT_FOR_CALL]
+            shown = [each for name, each in tools.items() if name != _WAIT_FOR_CALL]
             own = [] if "nextCursor" in message["result"] else [_wait_for_call()]
             self.send(message | {"result": message["result"] | {"tools": shown + own}})
 
@@ -3496,6 +3494,16 @@ class _Guarded:
             done |= _outcome_of(response)
         with suppress(_NotMade):
             relay.ask(Call("POST", f"{self._path}/done", done))
+
+
+def _tools_in(result: _Json) -> dict[str, _Json]:
+    """Returns the tools that a server lists, by name: the first of each name, or people and the model could see different ones."""
+    found: dict[str, _Json] = {}
+    listed = result.get("tools")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("name"), str):
+            found.setdefault(each["name"], each)
+    return found
 
 
 def _trouble_in(key: Any, params: _Json) -> str | None:

@@ -47,6 +47,7 @@ _LEFT = "the agent no longer waits"
 _DOUBT = (
     "In doubt: the call was sent, but its result was lost. Look whether it took effect before you repeat it."
 )
+_RANDOM = re.compile(r"[ -~]{16,64}")
 _SHA256 = re.compile(r"[A-Za-z0-9_-]{43}")
 _OPEN = frozenset({"held", "accepted"})
 
@@ -68,8 +69,8 @@ class _Held:
         agent, session = given.get("agent"), given.get("session")
         if not isinstance(arguments, dict):
             raise BadInput("`arguments` must be an object.")
-        if not isinstance(call, str) or not 16 <= len(call) <= 64:
-            raise BadInput("`call` must be a random name of 16 to 64 characters.")
+        if not isinstance(call, str) or not _RANDOM.fullmatch(call):
+            raise BadInput("`call` must be a random name of 16 to 64 characters of ASCII.")
         if not all(each is None or isinstance(each, str) for each in (agent, session)):
             raise BadInput("`agent` and `session` must be strings.")
         return cls(call, Tool.read(given.get("tool")), arguments, agent, session)
@@ -283,9 +284,7 @@ class Calls:
 
     async def _send(self, request: Request) -> Response:
         """Marks an accepted call as sent, and returns what to send. Only the first that asks for it may send it."""
-        row, sender = await self._row(request), _object(request.body).get("sender")
-        if not isinstance(sender, str) or not 16 <= len(sender) <= 64:
-            raise BadInput("`sender` must be a random name of 16 to 64 characters.")
+        row, sender = await self._row(request), _sender(_object(request.body))
         record = await self.host.questions.find(row["clarification"], request.speaker.producer)
         if (arguments := _accepted(record)) is None:
             raise _not_now("No one accepted the call.")
@@ -320,10 +319,10 @@ class Calls:
     async def _done(self, request: Request) -> Response:
         """Notes what came of a call that was sent; without a result, it is in doubt."""
         row, given = await self._row(request), _object(request.body)
-        sha256, is_error, sender = given.get("result_sha256"), given.get("is_error"), given.get("sender")
+        sha256, is_error, sender = given.get("result_sha256"), given.get("is_error"), _sender(given)
         record = await self.host.questions.find(row["clarification"], request.speaker.producer)
         if sha256 is None:
-            await self._doubt(record, str(sender))
+            await self._doubt(record, sender)
         elif isinstance(sha256, str) and _SHA256.fullmatch(sha256):
 
             def work(tx: Tx) -> None:
@@ -331,7 +330,7 @@ class Calls:
                     "update guard_calls set state = 'done' where clarification = :id and state in ('sent', 'doubt')"
                     " and sender = :sender",
                     id=record.id,
-                    sender=str(sender),
+                    sender=sender,
                 ):
                     self.host.executed(tx, record, sha256, is_error=bool(is_error))
 
@@ -454,12 +453,18 @@ def _not_now(why: str) -> RouteRefused:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         given = strict_json(body)
-        json.dumps(given, ensure_ascii=False).encode()  # raises ValueError for half of a character
     except (ValueError, RecursionError):
         raise BadInput("The body must be JSON that every program reads alike.") from None
     if not isinstance(given, dict):
         raise BadInput("The body must be a JSON object.")
     return given
+
+
+def _sender(given: Mapping[str, Any]) -> str:
+    sender = given.get("sender")
+    if not isinstance(sender, str) or not _RANDOM.fullmatch(sender):
+        raise BadInput("`sender` must be a random name of 16 to 64 characters of ASCII.")
+    return sender
 
 
 def _accepted(record: Clarification) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bot.integrations.guard.settings import GuardSettings, Risk, RuleSettings, Verdict, comparison
 from core.errors import BadInput
+from core.names import whole_characters
 from core.receipts import canonical, digest
 
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
@@ -42,6 +43,8 @@ class Tool:
         """Raises BadInput if it is no definition."""
         if not isinstance(given, dict) or not isinstance(name := given.get("name"), str) or not name:
             raise BadInput("A tool's definition must be an object with a `name`.")
+        if "\0" in name or whole_characters(name) != name:
+            raise BadInput("A tool's name must be text.")
         schema, annotations = given.get("inputSchema"), given.get("annotations") or {}
         description = given.get("description") or ""
         if (
@@ -136,11 +139,18 @@ def _holds(name: str, wanted: object, arguments: Mapping[str, Any]) -> bool:
     text = str(wanted)
     if (compared := comparison(text)) is not None:
         return not is_number or _OPERATORS[compared[0]](value, compared[1])
-    return not isinstance(value, str) or fnmatchcase(value, text)
+    return (
+        not isinstance(value, str) or fnmatchcase(value, text) or fnmatchcase(_folded(value), _folded(text))
+    )
+
+
+def _folded(text: str) -> str:
+    """Returns text as servers that ignore case, space around it and forms of characters read it."""
+    return unicodedata.normalize("NFKC", text).casefold().strip()
 
 
 def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
+    return "".join(filter(str.isalnum, _folded(name)))
 
 
 def difference(before: str, tool: Tool) -> str:

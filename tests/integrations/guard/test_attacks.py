@@ -27,9 +27,10 @@ def result(text: str, key: str = "$id") -> str:
     return f'{{"jsonrpc":"2.0","id":{key},"result":{{"content":{content}}}}}'
 
 
-def listed(words: str = "Does it.") -> str:
+def listed(*words: str) -> str:
     tools = [
-        {"name": name, "description": words, "inputSchema": {"type": "object"}}
+        {"name": name, "description": each, "inputSchema": {"type": "object"}}
+        for each in words or ("Does it.",)
         for name in ("get_user", "delete_user")
     ]
     return f'{{"jsonrpc":"2.0","id":$id,"result":{{"tools":{json.dumps(tools)}}}}}'
@@ -162,6 +163,19 @@ async def test_tool_that_changes_while_its_call_waits_is_not_called(hostile: Hos
     assert guarded.made() == []
 
 
+async def test_model_reads_of_each_tool_only_the_definition_that_is_judged(hostile: Hostile) -> None:
+    guarded, words = hostile.guarded, ("Deletes everyone.", "Does it.")
+    async with guarded.wire() as wire:
+        assert told(await wire.answer(call(1, "get_user"))) == "done"
+        hostile.says(HONEST | {"tools/list": [listed(*words)]})
+        tools = (await wire.answer({"id": 2, "method": "tools/list"}))["result"]["tools"]
+        shown = [each["description"] for each in tools if each["name"] == "get_user"]
+        assert [each.partition("\n")[0] for each in shown] == ["Deletes everyone."]
+        wire.send(call(3, "get_user"))
+        assert "Deletes everyone." in said(await guarded.card("Call get_user on prod"))
+    assert len(guarded.made()) == 1
+
+
 SLOW_TO_END = """
 import time
 forward = clarify._Relay.forward
@@ -227,38 +241,42 @@ async def caller(stage: World) -> AsyncIterator[Caller]:
         ("calls/{held}/done", {"sender": "\ud800" * 20}),
     ],
 )
-async def test_half_characters_are_refused(caller: Caller, path: str, body: Json) -> None:
+async def test_half_characters_do_no_harm(caller: Caller, path: str, body: Json) -> None:
     held = await caller.held(call="h" * 20)
     headers = {"Content-Type": "application/json"}
     answer = await caller.http.post(
         f"/guard/prod/{path.format(held=held)}", content=json.dumps(body), headers=headers
     )
-    assert answer.status_code in {400, 422}
+    assert answer.status_code in ({200} if path == "tools" else {400, 422})
+
+
+WHERE = {"amount": "> 1000", "env": "prod*"}
+GOOD = {"amount": 5, "env": "test", "to": "ann"}
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"amount": each} for each in (True, "5", [5], {"a": 5}, None, 1000.5, 10**400)),
+        *(GOOD | {"amount": each} for each in (True, "5", [5], {"a": 5}, None, 1000.5, 10**400)),
         *(
-            {"amount": 5, each: 9999}
+            GOOD | {"env": each}
+            for each in (1, True, None, ["test"], "PROD", " prod", "\uff50rod\n", "Prod-2")
+        ),
+        *(
+            GOOD | {each: 9999}
             for each in ("Amount", "AMOUNT", "\uff41mount", "amount ", "a_mount", "-amount")
         ),
-        *({each: 5} for each in ("Amount", "amount\u200b", "amo\u00fbnt")),
+        *({each: 5, "env": "test"} for each in ("Amount", "amount\u200b", "amo\u00fbnt")),
         {},
     ],
 )
 def test_condition_is_not_evaded(arguments: Any) -> None:
+    asking = [{"tool": "transfer", "where": {name: each}} for name, each in WHERE.items()]
     guard = GuardSettings.model_validate(
-        {
-            "name": "prod",
-            "producers": ("local",),
-            "ask": ({"tool": "transfer", "where": {"amount": "> 1000"}},),
-            "allow": ("transfer",),
-        }
+        {"name": "prod", "producers": ("local",), "ask": asking, "allow": ("transfer",)}
     )
     tool = Tool.read(TOOL | {"name": "transfer"})
-    assert judge(guard, tool, {"amount": 5, "to": "ann"}).verdict == "allow"
+    assert judge(guard, tool, GOOD).verdict == "allow"
     assert judge(guard, tool, arguments).verdict == "ask"
 
 
