@@ -2592,9 +2592,13 @@ class _Stdio:
             try:
                 message = self.read(line) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
-                self.send({"id": None} | _error(-32700, "Parse error"))
+                self.send({"id": self._id_in(line)} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
+
+    def _id_in(self, _line: bytes) -> int | str | None:
+        """Returns the id of a request that cannot be read; None: it has none."""
+        return None
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Sends the client a message, which no other thread's can interrupt."""
@@ -3071,6 +3075,18 @@ class _Relay(_Stdio):
         line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
         self._process.stdin.write(line)  # type: ignore[union-attr]
         self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def _id_in(self, line: bytes) -> int | str | None:
+        # Programs may read it differently, but a client that sent it waits for an answer.
+        with suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if (
+                isinstance(found, dict)
+                and type(key := found.get("id")) in {int, str}
+                and key not in self.calls
+            ):
+                return key
+        return None
 
     def _take(self, message: _Json) -> None:
         """Passes a message of the client on, or answers it."""

@@ -362,7 +362,7 @@ class Questions:
         `call` is the caller's name for this call, which it repeats after a break and never uses for another call.
 
         `by` is of an integration that asks. It carries out what is approved, so people must see it as it is: a question whose
-        arguments the producer's `redact` would change is refused.
+        action or arguments the producer's `redact` would change is refused.
 
         From the first `await` on, the question is being asked, even if the caller leaves.
 
@@ -445,10 +445,11 @@ class Questions:
     ) -> _New:
         """Returns a question as it is to be recorded; see `ask`."""
         asked = await self._redacted(given, producer)
-        if by is not None and asked.arguments != given.arguments:
+        if by is not None and (asked.action, asked.arguments) != (given.action, given.arguments):
+            name = "action" if asked.action != given.action else "arguments"
             raise BadField(
-                "arguments",
-                "People could not see these `arguments` whole: `redact` of your [[producers]] table hides a part of them.",
+                name,
+                f"People could not see `{name}` whole: `redact` of your [[producers]] table hides a part of it.",
             )
         digest = await self._digest(given, asked, producer)
         why = None if asked.to is None else await self.trouble_with(asked.to)

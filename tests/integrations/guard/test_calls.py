@@ -142,18 +142,19 @@ redact = ["s3cret"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said_"),
+    ("change", "said_"),
     [
-        ({"password": "s3cret"}, "could not see these `arguments` whole"),
-        ({"text": "x" * 300_000}, "`arguments` is invalid"),
+        ({"arguments": {"password": "s3cret"}}, "could not see `arguments` whole"),
+        ({"tool": TOOL | {"name": "delete_s3cret"}}, "could not see `action` whole"),
+        ({"arguments": {"text": "x" * 300_000}}, "`arguments` is invalid"),
     ],
 )
 async def test_call_that_cannot_be_shown_whole_is_refused(
-    stage: World, arguments: dict[str, Any], said_: str
+    stage: World, change: dict[str, Any], said_: str
 ) -> None:
     rules = RULES.replace('["local"]', '["pusher"]')
     async with calling(stage, rules, REDACTING) as caller:
-        answer = await caller.hold(arguments=arguments)
+        answer = await caller.hold(**change)
         assert answer.status_code == 422
         assert said_ in answer.json()["message"]
     assert stage.issues() == []
