@@ -2937,11 +2937,13 @@ _KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
 _HEARD = 15  # seconds between two signs that a call's client is still there
 _GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
 _MOST_PAGES = 100  # of tools
+_SOON = 1.0  # seconds without the bot
 _SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
 _NOTES = {
     "ask": "(Calls of this tool may need the approval of a person in Slack, and then take as long as that.)",
     "deny": "(Calls of this tool may be refused.)",
 }
+_SECRET = {"CLARIFY_TOKEN", "CLAUDE_PLUGIN_OPTION_TOKEN"}  # variables that the server does not get
 _WAIT_FOR_CALL = "wait_for_call"
 _WAITING = "{0}: a person in Slack has not decided about this call yet. Call {1} with the id {0} to get its result. Do not repeat the call."
 _NOT_MADE = "The call was not made."
@@ -3039,7 +3041,7 @@ class _Relay(_Stdio):
         self._listing: set[int | str] = set()
         self.awaited: set[int | str] = set()  # the ids of requests that were passed on, and not answered yet
         self._own: dict[str, tuple[threading.Event, list[_Json]]] = {}  # our requests, and their responses
-        environ = {key: value for key, value in os.environ.items() if key != "CLARIFY_TOKEN"}
+        environ = {key: value for key, value in os.environ.items() if key not in _SECRET}
         self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
         )
@@ -3129,7 +3131,7 @@ class _Relay(_Stdio):
             self._listing.add(key)
         meta, info = params.get("_meta"), params.get("clientInfo")
         if isinstance(meta, dict) and f"{_META}protocolVersion" in meta:
-            self._meta = {name: each for name, each in meta.items() if name != "progressToken"}
+            self._meta = {name: each for name, each in _shown_in(meta).items() if name != "progressToken"}
             info = meta.get(f"{_META}clientInfo", info)
         if isinstance(info, dict) and str(info.get("name") or "").strip():
             self.agent = str(info["name"]).strip()[:256]
@@ -3137,7 +3139,8 @@ class _Relay(_Stdio):
 
     def _passes_unknown(self) -> bool:
         with suppress(_NotMade):
-            return bool(self.ask(Call("GET", self.path)).get("other") == "allow")
+            # All that the client says waits for this.
+            return bool(self.ask(Call("GET", self.path), away=_SOON).get("other") == "allow")
         return False
 
     def forward(self, message: _Json) -> None:
@@ -3288,11 +3291,17 @@ class _Relay(_Stdio):
     def _read_server(self) -> None:
         """Passes on what the server says, until it ends; then ends the process."""
         for line in self._process.stdout or ():
+            # Some clients take a carriage return, which is space in JSON, for the end of a message.
+            line = line.replace(b"\r", b" ").rstrip() + b"\n"  # noqa: PLW2901
             try:
+                message = json.loads(line, object_pairs_hook=named_once)
+            except RepeatedName:  # of which clients may read another one
                 message = json.loads(line)
+                line = json.dumps(message).encode() + b"\n"  # noqa: PLW2901
             except (ValueError, RecursionError):
-                message = None
-            self._take_from_server(line.rstrip(b"\n") + b"\n", message if isinstance(message, dict) else {})
+                continue
+            if isinstance(message, dict):
+                self._take_from_server(line, message)
         for call in list(self.calls.values()):
             call.cancel()
             call.finish(None)
@@ -3537,9 +3546,16 @@ def _trouble_in(key: Any, params: _Json) -> str | None:
 
 def _as_shown(params: _Json) -> _Json:
     """Returns the parameters of a call without what its card does not show."""
-    if "_meta" not in params:
-        return params
-    return params | {"_meta": {name: each for name, each in params["_meta"].items() if name in _OF_META}}
+    return params | ({"_meta": _shown_in(params["_meta"])} if "_meta" in params else {})
+
+
+def _shown_in(meta: _Json) -> _Json:
+    """Returns what MCP and the trace context have in `_meta`."""
+    return {
+        name: each
+        for name, each in meta.items()
+        if name in _OF_META and (name.startswith(_META) or isinstance(each, (str, int)))
+    }
 
 
 def _told(words: str, params: _Json, *, is_error: bool = True) -> _Json:

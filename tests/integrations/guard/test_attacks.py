@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,11 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
+import clarify
 from bot.integrations.guard.rules import Tool, judge
 from bot.integrations.guard.settings import GuardSettings
 from tests.integrations.guard.kit import RULES, Guarded, call, told
 from tests.integrations.guard.test_calls import DIGEST, ONE, TOOL, Caller, calling
-from tests.kit.stdio import Json, envelope
+from tests.kit.stdio import FILE, Json, envelope
 from tests.kit.until import until
 from tests.kit.world import World, said
 from workspace.seed import FOLAKE
@@ -82,7 +85,7 @@ UNREADABLE: list[Json] = [
 
 async def test_held_call_is_sent_with_nothing_that_its_card_did_not_show(hostile: Hostile) -> None:
     guarded, kept = hostile.guarded, envelope() | {"progressToken": 1, "traceparent": "00-1-2-01"}
-    hidden = {"acme/purge": True, "io.modelcontextprotocol/related-task": {"taskId": "1"}}
+    hidden = {"acme/purge": True, "io.modelcontextprotocol/related-task": {"taskId": "1"}, "tracestate": {}}
     async with guarded.wire() as wire:
         for hides in UNREADABLE:
             assert "error" in await wire.answer(called(**hides)), hides
@@ -120,6 +123,31 @@ async def test_server_answers_only_what_it_was_sent(hostile: Hostile) -> None:
         assert told(await wire.said(7)).startswith("Rejected by")
         heard = [key for key in (7, 7.0, "7", True, 99, None, 1, "last") if not wire.is_silent(key)]
         assert heard == []
+
+
+SPLIT = """{"jsonrpc":"2.0","method":"notifications/x","params":{"x":[\r%s\r]}}"""
+TWICE = '{"jsonrpc":"2.0","id":7,"id":$id,"result":{}}'
+
+
+async def test_lines_of_a_server_can_be_read_in_one_way_only(hostile: Hostile) -> None:
+    hostile.says({"ping": [SPLIT % result("made up", "7"), TWICE]})
+    process = await asyncio.create_subprocess_exec(
+        *hostile.guarded.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate(b'{"jsonrpc":"2.0","id":"last","method":"ping"}\n')
+    assert [clarify.strict_json(each).get("id") for each in out.splitlines()] == [None, "last"]
+
+
+async def test_server_does_not_get_the_token(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = stage.folder / "seen"
+    program = f"import os; open({str(seen)!r}, 'w').write(str(dict(os.environ)))"
+    for name in ("CLARIFY_TOKEN", "CLAUDE_PLUGIN_OPTION_TOKEN"):
+        monkeypatch.setenv(name, "secret-0123456789")
+    command = [*FILE[:-1], "guard", "prod", "--", sys.executable, "-c", program]
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    await process.wait()
+    assert "PATH" in seen.read_text()
+    assert "secret-0123456789" not in seen.read_text()
 
 
 async def test_result_of_another_call_with_the_same_id_is_not_taken_for_a_held_one(hostile: Hostile) -> None:
