@@ -42,6 +42,7 @@ from typing import (
 if TYPE_CHECKING:
     import argparse
     import asyncio
+    import queue
     import socket
     import sqlite3
     import ssl
@@ -3021,6 +3022,7 @@ class _Relay(_Stdio):
     read = staticmethod(strict_json)
 
     def __init__(self, client: Client, name: str, command: Sequence[str]) -> None:
+        import queue
         import subprocess
         import threading
 
@@ -3045,8 +3047,10 @@ class _Relay(_Stdio):
         self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
         )
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # for the server; None: no more
         self._reading = threading.Thread(target=self._read_server, daemon=True)
         self._reading.start()
+        threading.Thread(target=self._write_server, daemon=True).start()
 
     def end(self) -> None:
         """Ends the server. Calls that were not sent are withdrawn; the results of others are awaited for a moment."""
@@ -3056,8 +3060,7 @@ class _Relay(_Stdio):
         calls = [*self.calls.values(), *self.parked.values()]
         for call in calls:
             call.cancel()
-        with suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+        self._lines.put(None)
         ends = time.monotonic() + _FAREWELL
         for call in calls:
             call.thread.join(max(0.0, ends - time.monotonic()))
@@ -3073,10 +3076,18 @@ class _Relay(_Stdio):
             self._out.flush()
 
     def to_server(self, message: _Json) -> None:
-        """Raises OSError if the server is gone."""
-        line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
-        self._process.stdin.write(line)  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
+        """Does not wait for the server to read it, which could delay a cancellation. Without a server, the process ends."""
+        self._lines.put(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def _write_server(self) -> None:
+        stdin: Any = self._process.stdin
+        try:
+            with stdin:
+                while (line := self._lines.get()) is not None:
+                    stdin.write(line)
+                    stdin.flush()
+        except OSError:  # it reads no more
+            self._process.terminate()
 
     def _id_in(self, line: bytes) -> int | str | None:
         # Programs may read it differently, but a client that sent it waits for an answer.
@@ -3146,8 +3157,7 @@ class _Relay(_Stdio):
     def forward(self, message: _Json) -> None:
         if "id" in message and "method" in message:
             self.awaited.add(message["id"])
-        with suppress(OSError):  # the reading thread ends the process
-            self.to_server(message)
+        self.to_server(message)
 
     def _call(self, key: int | str, params: _Json) -> None:
         import threading
@@ -3220,7 +3230,7 @@ class _Relay(_Stdio):
             self.to_server({"method": "notifications/initialized"})
             self.tools = self._listed()
             self._judge()
-        except (_NotMade, OSError) as error:
+        except _NotMade as error:
             print(error, file=sys.stderr)
             return 1
         for name in self.tools:
@@ -3247,10 +3257,7 @@ class _Relay(_Stdio):
         key = f"clarify:{os.urandom(6).hex()}"
         came, said = threading.Event(), list[_Json]()
         self._own[key] = came, said
-        try:
-            self.to_server({"id": key, "method": method, "params": params})
-        except OSError:
-            raise _NotMade("The server has ended.") from None
+        self.to_server({"id": key, "method": method, "params": params})
         if not came.wait(_SERVER_PATIENCE) or not said or not isinstance(said[0].get("result"), dict):
             raise _NotMade(f"The server does not answer {method}.")
         result: _Json = said[0]["result"]
@@ -3291,17 +3298,12 @@ class _Relay(_Stdio):
     def _read_server(self) -> None:
         """Passes on what the server says, until it ends; then ends the process."""
         for line in self._process.stdout or ():
-            # Some clients take a carriage return, which is space in JSON, for the end of a message.
-            line = line.replace(b"\r", b" ").rstrip() + b"\n"  # noqa: PLW2901
             try:
-                message = json.loads(line, object_pairs_hook=named_once)
-            except RepeatedName:  # of which clients may read another one
-                message = json.loads(line)
-                line = json.dumps(message).encode() + b"\n"  # noqa: PLW2901
+                content, message = _in_one_way(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(message, dict):
-                self._take_from_server(line, message)
+                self._take_from_server(content + b"\n", message)
         for call in list(self.calls.values()):
             call.cancel()
             call.finish(None)
@@ -3500,10 +3502,7 @@ class _Guarded:
             self._state = "held"
             raise
         self._params["arguments"] = marked["arguments"]
-        try:
-            relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
-        except OSError:
-            self._came.set()
+        relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
         with self._lock:
             self._state = "sent"
         if self._cancelled_late is not None:
@@ -3519,6 +3518,18 @@ class _Guarded:
             done |= _outcome_of(response)
         with suppress(_NotMade):
             relay.ask(Call("POST", f"{self._path}/done", done))
+
+
+def _in_one_way(line: bytes) -> tuple[bytes, Any]:
+    """Returns a server's line so that no client reads another message than we do, and the message. Raises ValueError or
+    RecursionError if it is none.
+    """
+    line = line.replace(b"\r", b" ").strip()  # in JSON it is space, but some clients end a message there
+    try:
+        return line, json.loads(line, object_pairs_hook=named_once)
+    except RepeatedName:
+        message = json.loads(line)
+        return json.dumps(message).encode(), message
 
 
 def _tools_in(result: _Json) -> dict[str, _Json]:

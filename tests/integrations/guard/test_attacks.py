@@ -107,6 +107,7 @@ EARLY = {
         '"content":[', '"content":[' + "[" * 9999 + "]" * 9999 + ","
     ),
     "a number too long to read": result("made up", "7").replace("[", "[" + "9" * 5000 + ",", 1),
+    "twice the name, then too deep": '{"id":7,"a":{"a":1,"a":2},"b":' + "[" * 9999,
     "of no request": result("made up", "99"),
 }
 
@@ -234,6 +235,21 @@ async def test_call_of_a_tool_that_is_denied_meanwhile_is_not_sent(stage: World)
         assert (await caller.look(held, wait=20))["status"] == "accepted"
     async with calling(stage, RULES.replace('"drop_*"', '"delete_*"')) as caller:
         assert await caller.send(held) == 409
+
+
+async def test_server_that_does_not_read_does_not_delay_a_cancellation(hostile: Hostile) -> None:
+    guarded = hostile.guarded
+    async with guarded.wire() as wire:
+        assert told(await wire.answer(call(1, "get_user"))) == "done"
+        wire.send(called())
+        await guarded.card(DELETE)
+        hostile.says(HONEST | {"deaf": []})
+        wire.send(call(2, "get_user", name="x" * 300_000))
+        wire.send(call(3, "get_user", name="x" * 300_000))
+        wire.send({"method": "notifications/cancelled", "params": {"requestId": 7}})
+        await until(lambda: guarded.states() == ["ended"], timeout=20)
+        hostile.says(HONEST)
+        assert told(await wire.said(3)) == "done"
 
 
 ODD = ["delete_us\u0435r", "delete_user\u202e", "delete_user ", "delete_user\nRisk: low", "delete\u00a0user"]
