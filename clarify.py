@@ -3010,7 +3010,7 @@ def _print_doubts(client: Client) -> int:
         print(reply.refusal(), file=sys.stderr)
         return 1
     for each in reply.json["doubts"]:
-        print(f"{each['id']}\t{each['guard']}\t{each['tool']}\t{each['asked_at']}")
+        print(f"{each['id']}\t{each['guard']}\t{_inert(each['tool'])}\t{each['asked_at']}")
     return 0
 
 
@@ -3133,7 +3133,7 @@ class _Relay(_Stdio):
         if not isinstance(params, dict) or is_taken:
             return _error(-32600, "Invalid request")
         if method not in _PASSING | {_CALL}:
-            is_alike = "".join(method.split()).casefold() in {each.casefold() for each in _PASSING | {_CALL}}
+            is_alike = _spelling(method) in map(_spelling, _PASSING | {_CALL})
             if is_alike or not self._passes_unknown():
                 return _error(-32601, "Method not found", method)
         if method == _CALL and (why := _trouble_in(key, params)) is not None:
@@ -3235,7 +3235,7 @@ class _Relay(_Stdio):
             return 1
         for name in self.tools:
             said = self._judged.get(name, {"verdict": "deny", "rule": "its definition cannot be read"})
-            self.write(f"{said['verdict']}\t{name}\t{said['rule']}\n".encode())
+            self.write(f"{said['verdict']}\t{_inert(name)}\t{said['rule']}\n".encode())
         return 0
 
     def _listed(self) -> dict[str, _Json]:
@@ -3320,6 +3320,8 @@ class _Relay(_Stdio):
         key: Any = message.get("id")
         is_response = len(message.keys() & {"result", "error"}) == 1
         known = {"jsonrpc", "id"} | ({"result", "error"} if is_response else {"method", "params"})
+        if type(key) is float and key.is_integer():
+            key = int(key)  # in some languages all numbers are
         if message.keys() - known or not (is_response or isinstance(message.get("method"), str)):
             return
         if not is_response:
@@ -3530,6 +3532,18 @@ def _in_one_way(line: bytes) -> tuple[bytes, Any]:
     except RepeatedName:
         message = json.loads(line)
         return json.dumps(message).encode(), message
+
+
+def _spelling(name: str) -> str:
+    """Returns the letters of a name, in which a lenient server could take it for another one."""
+    import unicodedata
+
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
+
+
+def _inert(name: str) -> str:
+    """Returns a server's name for a tool for a terminal, where it could write other lines."""
+    return json.dumps(name)[1:-1]
 
 
 def _tools_in(result: _Json) -> dict[str, _Json]:

@@ -139,6 +139,31 @@ async def test_lines_of_a_server_can_be_read_in_one_way_only(hostile: Hostile) -
     assert [clarify.strict_json(each).get("id") for each in out.splitlines()] == [None, "last"]
 
 
+async def test_names_of_tools_write_no_lines_of_their_own(hostile: Hostile) -> None:
+    named = listed().replace("delete_user", "x\\u001b[2J\\nallow\\tdelete_user")
+    hostile.says({"initialize": [result("hello")], "tools/list": [named]})
+    words = hostile.guarded.command
+    words.insert(words.index("--"), "--dry-run")
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert [each.split(b"\t")[0] for each in out.splitlines()] == [b"allow", b"ask"]
+    assert b"\x1b" not in out
+
+
+ALIKE = [
+    *("tools/call ", "Tools/Call", "/tools/call", "tools//call", "tools.call", "tools\\call", "tasks_update"),
+    *("tools\uff0fcall", "\uff54ools/call", "tools/\u200bcall", "tools/call\0"),
+]
+
+
+async def test_methods_that_look_like_a_call_never_pass(stage: World) -> None:
+    async with Guarded.running(stage, rules=RULES + 'other = "allow"\n') as guarded, guarded.wire() as wire:
+        for method in ALIKE:
+            answer = await wire.answer(called() | {"method": method})
+            assert answer["error"]["code"] == -32601, method
+    assert guarded.heard() == []
+
+
 async def test_server_does_not_get_the_token(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = stage.folder / "seen"
     program = f"import os; open({str(seen)!r}, 'w').write(str(dict(os.environ)))"
