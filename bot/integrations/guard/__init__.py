@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from bot.api import Integration, Tables
+from bot.api import CheckResult, Integration, Secrets, Tables, right, warning
 from bot.integrations.guard.calls import Calls
 from bot.integrations.guard.figures import figures
 from bot.integrations.guard.settings import GuardSettings, each_once
+
+
+async def _check(tables: Sequence[GuardSettings], _: Secrets) -> AsyncIterator[CheckResult]:
+    for each in tables:
+        asking = {rule.tool for rule in each.ask if not rule.where}
+        idle = [pattern for pattern in each.allow if pattern in {*each.deny, *asking}]
+        if idle:
+            why = f"`allow` names what is denied or asked about: {', '.join(idle)}"
+            yield warning(f"guard {each.name}", why, "remove it from one of them")
+        else:
+            yield right(
+                f"guard {each.name}", f"for {', '.join(each.producers)}; all other calls: {each.other}"
+            )
+
 
 integration = Integration(
     name="guard",
@@ -18,4 +33,5 @@ integration = Integration(
     routes=lambda host, tables: Calls.of(host, tables).routes(),
     tables=Tables(),
     figures=figures,
+    check=_check,
 )

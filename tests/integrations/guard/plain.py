@@ -1,6 +1,6 @@
 """An MCP server of the standard library, which notes what reaches it in a file: `python plain.py FILE [BEHAVIOUR]`.
 
-- `rude`: answers each call before it is made, and lists its tools anew after each.
+- `rude`: answers the request 40 whenever it is asked for its tools, and says after each call that they changed.
 - `dies`: ends when it is called.
 - `mute`: never answers a call.
 - `grows`: each list describes its tools in other words.
@@ -27,9 +27,6 @@ def tools() -> list[dict[str, Any]]:
     return [{"name": name, "description": words, "inputSchema": {"type": "object"}} for name in names]
 
 
-if BEHAVIOUR == "rude":
-    for number in range(20):
-        say({"id": number, "result": {"content": [{"type": "text", "text": "made up"}]}})
 for line in sys.stdin:
     message = json.loads(line)
     with open(JOURNAL, "a") as journal:  # noqa: PTH123 - as plain as it gets
@@ -44,6 +41,8 @@ for line in sys.stdin:
         say({"id": key, "result": about})
     elif method == "tools/list":
         lists += 1
+        if BEHAVIOUR == "rude":
+            say({"id": 40, "result": {"content": [{"type": "text", "text": "made up"}]}})
         say({"id": key, "result": {"tools": tools()}})
     elif method == "tools/call" and BEHAVIOUR == "dies":
         sys.exit(3)

@@ -187,6 +187,15 @@ def test_table_that_makes_no_sense_is_refused(table: dict[str, Any], said: str) 
         TypeAdapter(integration.settings).validate_python([{"name": "prod", "producers": ["a"]} | table])
 
 
+async def test_check_says_what_a_guard_does_and_which_patterns_never_count() -> None:
+    tables = (rules(allow=("get_*",)), rules(name="b", allow=("x", "y"), deny=("x",), ask=({"tool": "y"},)))
+    assert integration.check is not None
+    found = [each async for each in integration.check(tables, str)]
+    assert [(each.subject, each.warns) for each in found] == [("guard prod", False), ("guard b", True)]
+    assert found[0].text == "for local; all other calls: ask"
+    assert found[1].text == "`allow` names what is denied or asked about: x, y"
+
+
 def test_guard_of_a_name_that_stands_twice_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"duplicates that of guard\[0\]"):
         TypeAdapter(integration.settings).validate_python([{"name": "prod", "producers": ["a"]}] * 2)

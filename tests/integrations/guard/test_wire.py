@@ -171,9 +171,9 @@ async def test_server_that_answers_before_it_is_called_is_not_believed(stage: Wo
         wire.send(call(40, "delete_user", name="ann"))
         card = await guarded.card("Call delete_user on prod")
         assert wire.is_silent(40)
-        await guarded.press(FOLAKE, card, "Reject")
-        assert told(await wire.said(40)).startswith("Rejected by")
-        assert guarded.made() == []
+        await guarded.press(FOLAKE, card, "Accept")
+        assert told(await wire.said(40)) == "delete_user done"
+        assert guarded.made() == [["delete_user", {"name": "ann"}]]
 
 
 async def test_tool_that_changed_asks_once_and_the_card_shows_how(stage: World) -> None:
