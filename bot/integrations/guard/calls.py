@@ -29,7 +29,7 @@ from bot.api import (
     Tx,
     strict_json,
 )
-from bot.integrations.guard.rules import PLAIN, Judged, Tool, denied, difference, judge, shown
+from bot.integrations.guard.rules import PLAIN, Judged, Tool, difference, judge, shown
 from bot.integrations.guard.settings import GuardSettings
 from core.clarification import Clarification
 from core.clock import iso
@@ -288,8 +288,9 @@ class Calls:
         record = await self.host.questions.find(row["clarification"], request.speaker.producer)
         if (arguments := _accepted(record)) is None:
             raise _not_now("No one accepted the call.")
-        if (pattern := denied(self._guard(request), row["tool"])) is not None:
-            raise _not_now(f'Not allowed by the rule deny "{pattern}", which is newer than the call.')
+        tool = Tool(row["tool"], json.loads(row["definition"]), row["fingerprint"])
+        if (judged := judge(self._guard(request), tool, arguments)).verdict == "deny":
+            raise _not_now(f"Not allowed by the rule {judged.rule}, which is newer than the call.")
         now = self.host.clock.now().timestamp()
 
         def work(tx: Tx) -> bool:

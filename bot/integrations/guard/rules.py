@@ -83,8 +83,9 @@ def judge(
     """Returns what becomes of a call. `arguments`: None: any, so a rule that may match does. `is_changed`: the tool is not as a
     person last saw it.
     """
-    if (pattern := denied(rules, tool.name)) is not None:
-        return Judged("deny", f'deny "{pattern}"')
+    for pattern in rules.deny:
+        if fnmatchcase(tool.name, pattern):
+            return Judged("deny", f'deny "{pattern}"')
     asking = [rule for rule in rules.ask if _matches(rule, tool.name, arguments)]
     if asking:
         risks = [each.risk for each in asking if each.risk is not None]
@@ -98,11 +99,6 @@ def judge(
     if verdict == "allow" and is_changed and rules.pin:
         return Judged("ask", CHANGED, _risk(tool, []))
     return Judged(verdict, rule_name, _risk(tool, []))
-
-
-def denied(rules: GuardSettings, tool: str) -> str | None:
-    """Returns the pattern of `deny` that a tool's name matches, or None."""
-    return next((each for each in rules.deny if fnmatchcase(tool, each)), None)
 
 
 def _named(rule: RuleSettings) -> str:

@@ -253,12 +253,15 @@ async def test_call_that_ends_does_not_take_along_the_next_one_with_its_id(hosti
         await until(lambda: guarded.states() == ["ended"])
 
 
-async def test_call_of_a_tool_that_is_denied_meanwhile_is_not_sent(stage: World) -> None:
+@pytest.mark.parametrize(
+    ("was", "now"), [('"drop_*"', '"delete_*"'), ('ask = ["delete_*", ', 'other = "deny"\nask = [')]
+)
+async def test_call_of_a_tool_that_is_denied_meanwhile_is_not_sent(stage: World, was: str, now: str) -> None:
     async with calling(stage) as caller:
         held = await caller.held()
         await caller.press("Accept")
         assert (await caller.look(held, wait=20))["status"] == "accepted"
-    async with calling(stage, RULES.replace('"drop_*"', '"delete_*"')) as caller:
+    async with calling(stage, RULES.replace(was, now)) as caller:
         assert await caller.send(held) == 409
 
 
