@@ -126,6 +126,28 @@ async def test_server_answers_only_what_it_was_sent(hostile: Hostile) -> None:
         assert heard == []
 
 
+EXACT = {
+    '{"n":1.0,"m":1e2,"z":-0.0,"a":5e-324}': "│ n: 1.0\n│ m: 100.0\n│ z: -0.0\n│ a: 5e-324",
+    '{"n":9007199254740993,"m":1000000000000000000000000000000}': "│ n: 9007199254740993\n│ m: 1000000000000000000000000000000",
+    '{"e\\u0301":1,"\\u00e9":2,"name":"a","Name":"b","":3}': '│ e\u0301: 1\n│ é: 2\n│ name: a\n│ Name: b\n│ "": 3',
+    '{"a":"x\\u202ey\\u200bz\\u0000","s":" x ","t":"true","u":true,"o":{},"l":[],"x":null}': "y&lt;U+200B&gt;z",
+    '{"__proto__":{"a":1},"s":"[redacted]"}': "__proto__ › a: 1",
+}
+
+
+async def test_arguments_are_shown_and_sent_as_they_are_or_refused(hostile: Hostile) -> None:
+    guarded = hostile.guarded
+    async with guarded.wire() as wire:
+        for shown in ('{"s":"\\ud800"}', '{"\\ud800":1}', '{"a":' * 60 + "1" + "}" * 60):
+            assert "`arguments`" in told(await wire.answer(called(arguments=json.loads(shown))))
+        for number, (sent, shown) in enumerate(EXACT.items()):
+            wire.send(call(number, "delete_user", **json.loads(sent)))
+            await guarded.press(FOLAKE, await guarded.card(shown), "Accept")
+            assert told(await wire.said(number)) == "done"
+    heard = [each["params"]["arguments"] for each in guarded.heard() if each["method"] == "tools/call"]
+    assert list(map(json.dumps, heard)) == [json.dumps(json.loads(each)) for each in EXACT]
+
+
 SPLIT = """{"jsonrpc":"2.0","method":"notifications/x","params":{"x":[\r%s\r]}}"""
 TWICE = '{"jsonrpc":"2.0","id":7,"id":$id,"result":{}}'
 
