@@ -2993,7 +2993,7 @@ def _guard(argv: Sequence[str]) -> int:
             code = relay.explain()
         else:
             relay.serve()
-    relay.end()
+    relay.end(code)
     os._exit(code)
 
 
@@ -3039,6 +3039,7 @@ class _Relay(_Stdio):
         self._judged: dict[str, dict[str, str]] = {}  # by tool: the verdict on its calls, and the rule
         self._judged_at = -math.inf
         self._is_changed = False  # whether the server says that its tools are
+        self._code: int | None = None  # with which the process ends; None: the server's
         self._meta: _Json = {}  # what newer protocols want in each request
         self._listing: set[int | str] = set()
         self.awaited: set[int | str] = set()  # the ids of requests that were passed on, and not answered yet
@@ -3052,11 +3053,14 @@ class _Relay(_Stdio):
         self._reading.start()
         threading.Thread(target=self._write_server, daemon=True).start()
 
-    def end(self) -> None:
-        """Ends the server. Calls that were not sent are withdrawn; the results of others are awaited for a moment."""
+    def end(self, code: int) -> None:
+        """Ends the server, and the process with a code. Calls that were not sent are withdrawn; the results of others are awaited
+        for a moment.
+        """
         import signal
 
         _on_signals(signal.SIG_IGN)
+        self._code = code
         calls = [*self.calls.values(), *self.parked.values()]
         for call in calls:
             call.cancel()
@@ -3311,7 +3315,8 @@ class _Relay(_Stdio):
             call.thread.join(_FAREWELL)
         for came, _ in list(self._own.values()):
             came.set()
-        os._exit(self._process.wait())
+        code = self._process.wait()
+        os._exit(code if self._code is None else self._code)
 
     def _take_from_server(self, line: bytes, message: _Json) -> None:
         """Takes a message of the server. Drops answers to what it was not asked: clients differ in how they compare ids, so one could

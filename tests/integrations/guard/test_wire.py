@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -202,9 +203,14 @@ async def test_bot_that_is_away_lets_nothing_pass(stage: World) -> None:
     assert guarded.made() == []
 
 
-async def test_dry_run_says_what_becomes_of_each_tool_and_calls_nothing(guarded: Guarded) -> None:
-    words = guarded.command
-    words.insert(words.index("--"), "--dry-run")
+INSTALLED = (sys.executable, "-m", "bot.cli")
+
+
+@pytest.mark.parametrize("program", [FILE[:-1], INSTALLED], ids=["one file", "installed"])
+async def test_dry_run_says_what_becomes_of_each_tool_and_calls_nothing(
+    guarded: Guarded, program: tuple[str, ...]
+) -> None:
+    words = [*program, "guard", "prod", "--url", guarded.url, "--dry-run", "--", *guarded.server]
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0
@@ -215,6 +221,15 @@ async def test_dry_run_says_what_becomes_of_each_tool_and_calls_nothing(guarded:
         ["deny", "drop_table", 'deny "drop_*"'],
     ]
     assert guarded.made() == []
+
+
+async def test_dry_run_without_a_bot_fails(guarded: Guarded) -> None:
+    words = [*guarded.changed("clarify._GONE = 0.5")]
+    words[words.index(guarded.url)] = "http://127.0.0.1:9"
+    words.insert(words.index("--"), "--dry-run")
+    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+    _, why = await process.communicate()
+    assert (process.returncode, b"cannot be reached" in why) == (1, True)
 
 
 async def test_calls_in_doubt_are_listed(stage: World) -> None:
