@@ -47,6 +47,7 @@ from typing import (
 
 if TYPE_CHECKING:
     import argparse
+    import queue
     import socket
     import sqlite3
     from pathlib import Path
@@ -251,7 +252,7 @@ _LAST = 253_402_300_799  # seconds: the end of the year 9999
 _OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
 _TEXT = (str,)
 _MAYBE_TEXT = (str, dict, type(None))  # an object: the digest of a long one
-# What a receipt says, see `check_form`. Of `asked`, what there was.
+# What a receipt says, see `check_form`. Of `asked`, what there was; an integration that asks adds an object under its name.
 _RECEIPT = {
     "iss": _TEXT,
     "aud?": _TEXT,
@@ -265,6 +266,7 @@ _RECEIPT = {
             ("question?", "action?", "context?", "choices?", "multiple?", "schema?", "consequence?")
         ),
         **dict.fromkeys(("risk?", "irreversible?", "arguments?", "approvals?", "default?")),
+        "*?": (dict,),
     },
     "outcome": _TEXT,
     "answer": None,
@@ -439,7 +441,8 @@ def _not_approved(claims: Mapping[str, Any], arguments: Any) -> str | None:
 
 def check_form(value: Any, form: Any, name: str) -> None:
     """Raises ValueError, which begins with `name`, unless a JSON value has this form: one of some types; an object with
-    exactly these names (with a `?`, it may be missing), each with its form; or a list of one form. None: any value.
+    exactly these names (with a `?`, it may be missing; `*?`: all others), each with its form; or a list of one form. None: any
+    value.
     """
     if form is None or (type(form) is tuple and type(value) in form):
         return
@@ -449,17 +452,14 @@ def check_form(value: Any, form: Any, name: str) -> None:
         for place, each in enumerate(value):
             check_form(each, form[0], f"{name}[{place}]")
         return
-    known = 0
-    for each, inner in form.items():
-        field = each.removesuffix("?")
-        if field in value:
-            known += 1
-            check_form(value[field], inner, f"{name}.{field}")
-        elif field == each:
-            raise ValueError(f"{name} lacks {field!r}")
-    if known < len(value):
-        unknown = sorted(value.keys() - {each.removesuffix("?") for each in form})
+    inner = {each.removesuffix("?"): form[each] for each in form}
+    if lacking := [each for each in form if each == each.removesuffix("?") and each not in value]:
+        raise ValueError(f"{name} lacks {lacking[0]!r}")
+    unknown = [] if "*" in inner else sorted(value.keys() - inner.keys())
+    if unknown:
         raise ValueError(f"{name} has fields that are not known here: {', '.join(map(repr, unknown))}")
+    for field, each in value.items():
+        check_form(each, inner.get(field, inner.get("*")), f"{name}.{field}")
 
 
 def _bytes_in(part: str) -> bytes:
@@ -1361,8 +1361,9 @@ COMMANDS = {
     "approve": "Ask people in Slack to approve an action. Exits with 0 only if they do.",
     "hook": "Let people in Slack answer the permission requests of Claude Code, Codex or GitHub Copilot CLI.",
     "mcp": "Serve MCP tools to ask people in Slack, on standard input and output.",
+    "guard": "Run an MCP server whose calls wait for people in Slack where the bot's [[guard]] rules say so.",
 }
-_USAGE = "usage: clarify.py ask|approve|hook|mcp …  (each has --help)"
+_USAGE = "usage: clarify.py ask|approve|hook|mcp|guard …  (each has --help)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -1380,13 +1381,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     match command:
         case "ask" | "approve":
-            return _shell(command, words)
+            code = _shell(command, words)
         case "hook":
-            return _hook(words)
+            code = _hook(words)
         case "mcp":
-            return _mcp(words)
-    print(_USAGE, file=sys.stderr)
-    return 2
+            code = _mcp(words)
+        case "guard":
+            code = _guard(words)
+        case _:
+            print(_USAGE, file=sys.stderr)
+            code = 2
+    return code
 
 
 _Json = dict[str, Any]
@@ -2543,16 +2548,12 @@ def mcp_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Server:
-    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+class _Stdio:
+    """Reads JSON-RPC messages from standard input, and writes to standard output."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.session = f"mcp-{os.urandom(6).hex()}"
-        self.info: Any = None  # the client's, from `initialize`
-        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
-        self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
-        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
+    read: Callable[[bytes], Any]
+
+    def __init__(self) -> None:
         self._in, self._out = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing but messages goes to the client
 
@@ -2563,11 +2564,44 @@ class _Server:
             while not is_whole and (rest := self._in.readline(_LONGEST_LINE)):
                 is_whole, line = rest.endswith(b"\n"), b"too long"
             try:
-                message = json.loads(line, object_pairs_hook=named_once) if line.strip() else {"result": None}
+                message = self.read(line) if line.strip() else {"result": None}
             except (ValueError, RecursionError):
-                self.send({"id": None} | _error(-32700, "Parse error"))
+                self.send({"id": self._id_in(line)} | _error(-32700, "Parse error"))
             else:
                 self._take(message if isinstance(message, dict) else {})
+
+    def _id_in(self, _line: bytes) -> int | str | None:
+        """Returns the id of a request that cannot be read; None: it has none."""
+        return None
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends the client a message, which no other thread's can interrupt."""
+        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def write(self, line: bytes) -> None:
+        try:
+            self._out.write(line)
+            self._out.flush()
+        except OSError:  # the client is gone
+            os._exit(0)
+
+    def _take(self, message: _Json) -> None:
+        raise NotImplementedError
+
+
+class _Server(_Stdio):
+    """Answers what it can alone, so that it lives while the bot is away, and forwards the rest."""
+
+    read = staticmethod(lambda line: json.loads(line, object_pairs_hook=named_once))
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client = client
+        self.session = f"mcp-{os.urandom(6).hex()}"
+        self.info: Any = None  # the client's, from `initialize`
+        self.calls: dict[int | str, _Forwarded] = {}  # by their request's id
+        self.tasks: dict[str, _Json] = {}  # those that are working, as last seen
+        self.asked: dict[str, _Json] = {}  # what its questions asked, by their ids
 
     def note(self, result: _Json) -> None:
         """Notes a task that is working, from a response to a tool call or to `tasks/get`."""
@@ -2575,14 +2609,6 @@ class _Server:
             self.tasks.pop(task, None)
             if result.get("status") == "working":
                 self.tasks[task] = result | {"resultType": "complete"}
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Sends the client a message, which no other thread's can interrupt."""
-        try:
-            self._out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            self._out.flush()
-        except OSError:  # the client is gone
-            os._exit(0)
 
     def _take(self, message: _Json) -> None:
         """Answers a message, or starts the thread that does."""
@@ -2841,6 +2867,729 @@ def _result(result: _Json) -> _Json:
 
 def _error(code: int, message: str, data: Any = None) -> _Json:
     return {"error": {"code": code, "message": message} | ({} if data is None else {"data": data})}
+
+
+# --- clarify.py guard: an MCP server, whose calls people in Slack approve where the bot's rules say so
+
+_PASSING = {
+    *(
+        "initialize",
+        "ping",
+        "server/discover",
+        "subscriptions/listen",
+        "logging/setLevel",
+        "completion/complete",
+    ),
+    *(
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    ),
+    *("resources/subscribe", "resources/unsubscribe"),
+    *(
+        "tasks/list",
+        "tasks/get",
+        "tasks/result",
+        "tasks/update",
+        "tasks/cancel",
+        "notifications/tasks/status",
+    ),
+    *("notifications/initialized", "notifications/cancelled", "notifications/progress"),
+    "notifications/roots/list_changed",
+}
+_CALL = "tools/call"
+_OF_CALLS = {"name", "arguments", "_meta", "task", "inputResponses", "requestState"}
+_UNSHOWN = {"inputResponses", "requestState"}  # of a call: no card shows them
+_OF_META = {  # what a held call keeps of `_meta`: no card shows the rest
+    *("progressToken", "traceparent", "tracestate"),
+    *(f"{_META}{name}" for name in ("protocolVersion", "clientInfo", "clientCapabilities", "logLevel")),
+}
+_KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
+_HEARD = 15  # seconds between two signs that a call's client is still there
+_GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
+_MOST_PAGES = 100  # of tools
+_SOON = 1.0  # seconds without the bot
+_SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
+_NOTES = {
+    "ask": "(Calls of this tool may need the approval of a person in Slack, and then take as long as that.)",
+    "deny": "(Calls of this tool may be refused.)",
+}
+_SECRET = {"CLARIFY_TOKEN", "CLAUDE_PLUGIN_OPTION_TOKEN"}  # variables that the server does not get
+_WAIT_FOR_CALL = "wait_for_call"
+_WAITING = "{0}: a person in Slack has not decided about this call yet. Call {1} with the id {0} to get its result. Do not repeat the call."
+_NOT_MADE = "The call was not made."
+_IN_DOUBT = (
+    "In doubt: the call was sent, but its result was lost. Look whether it took effect before you repeat it."
+)
+
+
+class _NotMade(Exception):
+    """A call is not made; the message says why."""
+
+
+def guard_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `clarify guard`, for what stands before `--`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        "clarify guard",
+        usage="clarify guard NAME [--url URL] [--dry-run] -- COMMAND …, or: clarify guard doubts [--url URL]",
+        description="Runs an MCP server. Calls that the rules of the bot's [[guard]] table hold wait for people in Slack.",
+    )
+    of = "of the [[guard]] table in the bot's clarify.toml; doubts: list the calls whose results were lost"
+    parser.add_argument("name", metavar="NAME", help=of)
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
+    dry = "call nothing: print what becomes of the calls of each tool, and by which rule"
+    parser.add_argument("--dry-run", action="store_true", help=dry)
+    return parser
+
+
+def _guard(argv: Sequence[str]) -> int:
+    """Runs an MCP server behind a guard. Ends the process when the client or the server ends."""
+    words, parser = list(argv), guard_parser()
+    split = words.index("--") if "--" in words else len(words)
+    options, command = parser.parse_args(words[:split]), words[split + 1 :]
+    if options.name == "doubts":
+        return _print_doubts(Client(options.url))
+    if not command:
+        parser.error("the server's command is missing: clarify guard NAME -- COMMAND …")
+    try:
+        relay = _Relay(Client(options.url), options.name, command)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    _on_signals(end)
+    code = 0
+    with suppress(KeyboardInterrupt):
+        if options.dry_run:
+            code = relay.explain()
+        else:
+            relay.serve()
+    relay.end(code)
+    os._exit(code)
+
+
+def _print_doubts(client: Client) -> int:
+    """Prints the caller's calls that are in doubt."""
+    import sys
+
+    try:
+        reply = client.call(Call("GET", "/guard/doubts"))
+    except OSError as error:
+        print(_why(error, client), file=sys.stderr)
+        return 1
+    if reply.status >= 400:
+        print(reply.refusal(), file=sys.stderr)
+        return 1
+    for each in reply.json["doubts"]:
+        print(f"{each['id']}\t{each['guard']}\t{_inert(each['tool'])}\t{each['asked_at']}")
+    return 0
+
+
+class _Relay(_Stdio):
+    """Passes messages between a client and an MCP server. What the client says is read strictly and written anew, so that the
+    server reads it as we do; what the server says passes as it is, but for notes at its tools.
+    """
+
+    read = staticmethod(strict_json)
+
+    def __init__(self, client: Client, name: str, command: Sequence[str]) -> None:
+        import queue
+        import subprocess
+        import threading
+
+        super().__init__()
+        self.bot = client
+        self.path = f"/guard/{name}"
+        self.session = f"guard-{os.urandom(6).hex()}"
+        self.agent: str | None = None
+        self.calls: dict[int | str, _Guarded] = {}  # those that are held, or were, by their request's id
+        self.parked: dict[str, _Guarded] = {}  # those whose client was told to wait, by their id at the bot
+        self.wait = 0.0  # seconds until it is
+        self.tools: dict[str, _Json] = {}  # as the server defines them
+        self.lock = threading.Lock()  # over the lists of tools
+        self._judged: dict[str, dict[str, str]] = {}  # by tool: the verdict on its calls, and the rule
+        self._judged_at = -math.inf
+        self._is_changed = False  # whether the server says that its tools are
+        self._code: int | None = None  # with which the process ends; None: the server's
+        self._meta: _Json = {}  # what newer protocols want in each request
+        self._listing: set[int | str] = set()
+        self.awaited: set[int | str] = set()  # the ids of requests that were passed on, and not answered yet
+        self._own: dict[str, tuple[threading.Event, list[_Json]]] = {}  # our requests, and their responses
+        environ = {key: value for key, value in os.environ.items() if key not in _SECRET}
+        self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+        )
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # for the server; None: no more
+        self._reading = threading.Thread(target=self._read_server, daemon=True)
+        self._reading.start()
+        threading.Thread(target=self._write_server, daemon=True).start()
+
+    def end(self, code: int) -> None:
+        """Ends the server, and the process with a code. Calls that were not sent are withdrawn; the results of others are awaited
+        for a moment.
+        """
+        import signal
+
+        _on_signals(signal.SIG_IGN)
+        self._code = code
+        calls = [*self.calls.values(), *self.parked.values()]
+        for call in calls:
+            call.cancel()
+        self._lines.put(None)
+        ends = time.monotonic() + _FAREWELL
+        for call in calls:
+            call.thread.join(max(0.0, ends - time.monotonic()))
+        try:
+            self._process.wait(max(0.1, ends - time.monotonic()))
+        except Exception:  # noqa: BLE001 - it still runs
+            self._process.terminate()
+        self._reading.join(_FAREWELL)
+
+    def write(self, line: bytes) -> None:
+        with suppress(OSError):  # the client is gone, as the end of the input will show
+            self._out.write(line)
+            self._out.flush()
+
+    def to_server(self, message: _Json) -> None:
+        """Does not wait for the server to read it, which could delay a cancellation. Without a server, the process ends."""
+        self._lines.put(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def _write_server(self) -> None:
+        stdin: Any = self._process.stdin
+        try:
+            with stdin:
+                while (line := self._lines.get()) is not None:
+                    stdin.write(line)
+                    stdin.flush()
+        except OSError:  # it reads no more
+            self._process.terminate()
+
+    def _id_in(self, line: bytes) -> int | str | None:
+        # Programs may read it differently, but a client that sent it waits for an answer.
+        with suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if (
+                isinstance(found, dict)
+                and type(key := found.get("id")) in {int, str}
+                and key not in self.calls
+            ):
+                return key
+        return None
+
+    def _take(self, message: _Json) -> None:
+        """Passes a message of the client on, or answers it."""
+        key, method, params = message.get("id"), message.get("method"), message.get("params", {})
+        has_id = "id" in message
+        is_response = has_id and method is None and len(message.keys() & {"result", "error"}) == 1
+        known = {"jsonrpc", "id"} | ({"result", "error"} if is_response else {"method", "params"})
+        is_sound = message.get("jsonrpc") == "2.0" and not message.keys() - known
+        is_named = type(key) in {int, str} and not str(key).startswith("clarify:")
+        if not is_sound or (has_id and not is_named) or not (is_response or isinstance(method, str)):
+            self.send({"id": key if is_named else None} | _error(-32600, "Invalid request"))
+            return
+        if is_response:
+            self.forward(message)
+        elif (refusal := self._refusal(str(method), key, params)) is not None:
+            if has_id:
+                self.send({"id": key} | refusal)
+        elif method == _CALL:
+            self._call(message["id"], params)
+        elif method != "notifications/cancelled" or self._is_theirs(message):
+            self.forward(message)
+
+    def _is_theirs(self, message: _Json) -> bool:
+        """Cancels a call, and returns whether the server has to hear of it."""
+        cancelled = message.get("params", {}).get("requestId")
+        return all(call.cancel(message) for key, call in list(self.calls.items()) if key == cancelled)
+
+    def _refusal(self, method: str, key: Any, params: Any) -> _Json | None:
+        """Returns the error of a request that does not pass. Notes what later ones depend on."""
+        is_taken = isinstance(key, (int, str)) and (key in self.calls or key in self.awaited)
+        if not isinstance(params, dict) or is_taken:
+            return _error(-32600, "Invalid request")
+        if method not in _PASSING | {_CALL}:
+            is_alike = _spelling(method) in map(_spelling, _PASSING | {_CALL})
+            if is_alike or not self._passes_unknown():
+                return _error(-32601, "Method not found", method)
+        if method == _CALL and (why := _trouble_in(key, params)) is not None:
+            return _error(-32602, why)
+        if method == "tools/list" and key is not None:
+            self._listing.add(key)
+        meta, info = params.get("_meta"), params.get("clientInfo")
+        if isinstance(meta, dict) and f"{_META}protocolVersion" in meta:
+            self._meta = {name: each for name, each in _shown_in(meta).items() if name != "progressToken"}
+            info = meta.get(f"{_META}clientInfo", info)
+        if isinstance(info, dict) and str(info.get("name") or "").strip():
+            self.agent = str(info["name"]).strip()[:256]
+        return None
+
+    def _passes_unknown(self) -> bool:
+        with suppress(_NotMade):
+            # All that the client says waits for this.
+            return bool(self.ask(Call("GET", self.path), away=_SOON).get("other") == "allow")
+        return False
+
+    def forward(self, message: _Json) -> None:
+        if "id" in message and "method" in message:
+            self.awaited.add(message["id"])
+        self.to_server(message)
+
+    def _call(self, key: int | str, params: _Json) -> None:
+        import threading
+
+        name = params["name"]
+        if name == _WAIT_FOR_CALL:
+            threading.Thread(target=self._wait_for, args=(key, params), daemon=True).start()
+            return
+        is_known = time.monotonic() - self._judged_at < _KNOWN_FOR
+        if is_known and not self._is_changed and self._verdict(name) == "allow":
+            self.forward({"id": key, "method": _CALL, "params": params})
+        else:
+            self.calls[key] = call = _Guarded(self, key, params)
+            call.thread.start()
+
+    def _wait_for(self, key: int | str, params: _Json) -> None:
+        """Answers a call of the guard's own tool with the result of an earlier call, once that is there."""
+        named = str((params.get("arguments") or {}).get("id"))
+        if (call := self.parked.get(named)) is None:
+            body = _told(f"No call with the id {named[:64]!r} waits here.", params)
+        elif call.ended.wait(self.wait):
+            body = call.body
+        else:
+            body = _told(_WAITING.format(named, _WAIT_FOR_CALL), params, is_error=False)
+        self.send({"id": key} | body)
+
+    def verdict(self, name: str) -> tuple[str, _Json]:
+        """Returns what becomes of a tool's calls, and its definition: "allow", or else the bot must be asked about each call.
+
+        Raises:
+            _NotMade: the server has no such tool, or it or the bot is away.
+        """
+        with self.lock:
+            tool = self._defined(name)
+            if time.monotonic() - self._judged_at > _KNOWN_FOR:
+                self._judge()
+            return self._verdict(name), tool
+
+    def is_as_shown(self, shown: _Json) -> bool:
+        """Returns whether the server still defines a tool as people were shown. Raises _NotMade."""
+        with self.lock:
+            tool = self._defined(shown["name"])
+        parts = ("description", "inputSchema", "annotations")
+        return all(is_same(tool.get(each), shown.get(each)) for each in parts)
+
+    def _defined(self, name: str) -> _Json:
+        """Returns a tool's definition, and has all of them judged again if they changed. Raises _NotMade."""
+        if self._is_changed or name not in self.tools:
+            self.tools, self._judged_at, self._is_changed = {}, -math.inf, False
+            self.tools = self._listed()
+        if name not in self.tools:
+            raise _NotMade(f"The server lists no tool {name!r}.")
+        return self.tools[name]
+
+    def _judge(self, away: float | None = None) -> None:
+        """Asks the bot what becomes of the tools' calls. Raises _NotMade, after `away` seconds without it."""
+        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}), away=away)
+        self._judged, self._judged_at, self.wait = said["tools"], time.monotonic(), said["wait"]
+
+    def _verdict(self, name: str) -> str:
+        return self._judged.get(name, {}).get("verdict", "ask")
+
+    def explain(self) -> int:
+        """Prints what becomes of the calls of each tool. Returns the exit code."""
+        import sys
+
+        try:
+            about = {"protocolVersion": _HANDSHAKES[-1], "capabilities": {}, "clientInfo": _SERVER}
+            self._request("initialize", about)
+            self.to_server({"method": "notifications/initialized"})
+            self.tools = self._listed()
+            self._judge()
+        except _NotMade as error:
+            print(error, file=sys.stderr)
+            return 1
+        for name in self.tools:
+            said = self._judged.get(name, {"verdict": "deny", "rule": "its definition cannot be read"})
+            self.write(f"{said['verdict']}\t{_inert(name)}\t{said['rule']}\n".encode())
+        return 0
+
+    def _listed(self) -> dict[str, _Json]:
+        """Returns the tools that the server lists. Raises _NotMade."""
+        found: dict[str, _Json] = {}
+        cursor: Any = None
+        for _ in range(_MOST_PAGES):
+            params = ({"_meta": self._meta} if self._meta else {}) | ({"cursor": cursor} if cursor else {})
+            result = self._request("tools/list", params)
+            found = _tools_in(result) | found
+            if not (cursor := result.get("nextCursor")):
+                return found
+        raise _NotMade("The server lists too many tools.")
+
+    def _request(self, method: str, params: _Json) -> _Json:
+        """Returns the server's result of a request of our own. Raises _NotMade."""
+        import threading
+
+        key = f"clarify:{os.urandom(6).hex()}"
+        came, said = threading.Event(), list[_Json]()
+        self._own[key] = came, said
+        self.to_server({"id": key, "method": method, "params": params})
+        if not came.wait(_SERVER_PATIENCE) or not said or not isinstance(said[0].get("result"), dict):
+            raise _NotMade(f"The server does not answer {method}.")
+        result: _Json = said[0]["result"]
+        return result
+
+    def ask(self, call: Call, ends: Callable[[], object] = lambda: None, away: float | None = None) -> _Json:
+        """Returns the bot's response. Repeats the request, which must be idempotent, while the bot is away. `ends` may raise, to end
+        that.
+
+        Raises:
+            _NotMade: the bot refuses it, or is away for too long.
+        """
+        import copy
+
+        client = copy.copy(self.bot)
+        client.tick = ends
+        pause, gives_up = _PAUSES[0], time.monotonic() + (_GONE if away is None else away)
+        while True:
+            try:
+                reply = client.call(call)
+                if not reply.is_passing:
+                    break
+                why = str(reply.refusal())
+            except OSError as error:
+                why = _why(error, self.bot)
+            except Refused as error:  # it is too large
+                raise _NotMade(str(error)) from None
+            if time.monotonic() + pause > gives_up:
+                raise _NotMade(why)
+            client.pause(pause)
+            pause = min(pause * 2, _PAUSES[1])
+        if reply.status >= 400:
+            raise _NotMade(str(reply.refusal()))
+        if not isinstance(reply.json, dict):
+            raise _NotMade(str(_no_bot(reply, self.bot)))
+        return reply.json
+
+    def _read_server(self) -> None:
+        """Passes on what the server says, until it ends; then ends the process."""
+        for line in self._process.stdout or ():
+            try:
+                content, message = _in_one_way(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(message, dict):
+                self._take_from_server(content + b"\n", message)
+        for call in list(self.calls.values()):
+            call.cancel()
+            call.finish(None)
+        for call in list(self.calls.values()):
+            call.thread.join(_FAREWELL)
+        for came, _ in list(self._own.values()):
+            came.set()
+        code = self._process.wait()
+        os._exit(code if self._code is None else self._code)
+
+    def _take_from_server(self, line: bytes, message: _Json) -> None:
+        """Takes a message of the server. Drops answers to what it was not asked: clients differ in how they compare ids, so one could
+        take them for the answer to a call that is held.
+        """
+        key: Any = message.get("id")
+        is_response = len(message.keys() & {"result", "error"}) == 1
+        known = {"jsonrpc", "id"} | ({"result", "error"} if is_response else {"method", "params"})
+        if type(key) is float and key.is_integer():
+            key = int(key)  # in some languages all numbers are
+        if message.keys() - known or not (is_response or isinstance(message.get("method"), str)):
+            return
+        if not is_response:
+            self._is_changed |= message["method"] == "notifications/tools/list_changed"
+            self.write(line)
+        elif key is None and "error" in message:  # about what it could not read
+            self.write(line)
+        elif type(key) not in {int, str}:
+            return
+        elif (own := self._own.pop(str(key), None)) is not None:
+            own[1].append(message)
+            own[0].set()
+        elif (call := self.calls.get(key)) is not None:
+            call.finish(message)
+        elif key in self.awaited:
+            self.awaited.discard(key)
+            is_list = key in self._listing and isinstance(message.get("result"), dict)
+            self._listing.discard(key)
+            if is_list:
+                self._annotate(message)
+            else:
+                self.write(line)
+
+    def _annotate(self, message: _Json) -> None:
+        """Passes on a list of tools, with a note at those whose calls may not pass. The model gets these definitions, so they count
+        from now on.
+        """
+        import threading
+
+        def work() -> None:
+            tools = _tools_in(message["result"])
+            with self.lock, suppress(_NotMade):
+                self._judged_at = -math.inf
+                self.tools |= {name: dict(each) for name, each in tools.items()}
+                self._judge(_BOT_AWAY)
+            for name, each in tools.items():
+                if note := _NOTES.get(self._verdict(name)):
+                    each["description"] = f"{each.get('description') or ''}\n\n{note}".strip()
+                    each.pop("outputSchema", None)  # the guard's own results do not fit it
+            shown = [each for name, each in tools.items() if name != _WAIT_FOR_CALL]
+            own = [] if "nextCursor" in message["result"] else [_wait_for_call()]
+            self.send(message | {"result": message["result"] | {"tools": shown + own}})
+
+        threading.Thread(
+            target=work, daemon=True
+        ).start()  # the server's other messages do not wait for the bot
+
+
+class _Guarded:
+    """A call that may be held. Its thread asks the bot, and forwards it at most once."""
+
+    def __init__(self, relay: _Relay, key: int | str, params: _Json) -> None:
+        import threading
+
+        self._relay, self._key, self._params = relay, key, params
+        self._state: Literal["held", "sending", "sent"] = "held"
+        self._lock = threading.Lock()
+        self._is_cancelled = threading.Event()
+        self._cancelled_late: _Json | None = None
+        self._came = threading.Event()
+        self._response: _Json | None = None
+        self._path = ""  # at the bot, once the call is held there
+        self._sender = os.urandom(16).hex()
+        self._is_parked = False
+        self.body: _Json = {}  # the response, once it `ended`
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def cancel(self, message: _Json | None = None) -> bool:
+        """Cancels a call that is not sent. Returns True if the server has to hear of it."""
+        with self._lock:
+            if self._state == "held":
+                self._is_cancelled.set()
+            elif self._state == "sending":
+                self._cancelled_late = message
+            return self._state == "sent"
+
+    def finish(self, response: _Json | None) -> None:
+        """Takes the server's response; None: it has ended. A server that answers what it was not sent is not believed."""
+        if response is None or self._state != "held":
+            self._response = response
+            self._came.set()
+
+    def _run(self) -> None:
+        try:
+            self._carry()
+        except _NotMade as error:
+            if self._path and self._state == "held":
+                with suppress(_NotMade):
+                    self._relay.ask(Call("DELETE", self._path))
+            self._respond(f"{str(error).removesuffix(_NOT_MADE).strip()} {_NOT_MADE}")
+        except Exception as error:  # noqa: BLE001 - the client is told
+            self._respond(f"Internal error: {error!r}" if self._state == "held" else _IN_DOUBT)
+        finally:
+            if self._relay.calls.get(self._key) is self:  # not the next call with the same id
+                self._relay.calls.pop(self._key)
+
+    def _respond(self, words: str) -> None:
+        self._finish(_told(words, self._params))
+
+    def _finish(self, body: _Json) -> None:
+        self.body = body
+        self.ended.set()
+        if not (self._is_parked or self._is_cancelled.is_set()):
+            self._relay.send({"id": self._key} | body)
+
+    def _park(self, named: str) -> None:
+        """Tells the client to wait with another tool. The server gets the call under an id of the guard's own."""
+        relay, waiting = (
+            self._relay,
+            _told(_WAITING.format(named, _WAIT_FOR_CALL), self._params, is_error=False),
+        )
+        relay.parked[named] = self
+        relay.send({"id": self._key} | waiting)
+        relay.calls.pop(self._key)
+        self._is_parked = True
+        self._key = f"clarify:{os.urandom(6).hex()}"
+        relay.calls[self._key] = self
+        if meta := self._params.get("_meta"):
+            self._params["_meta"] = {name: each for name, each in meta.items() if name != "progressToken"}
+
+    def _carry(self) -> None:
+        relay, name = self._relay, self._params["name"]
+        verdict, tool = relay.verdict(name)
+        if verdict != "allow":
+            if self._params.keys() & _UNSHOWN:
+                raise _NotMade("This call answers a question of the server, which no person could be shown.")
+            about = {"call": self._sender, "tool": tool, "session": relay.session}
+            asked = about | {"arguments": self._params.get("arguments", {}), "agent": relay.agent}
+            state = relay.ask(Call("POST", f"{relay.path}/calls", asked))
+            if state["status"] != "allowed":
+                self._params = _as_shown(self._params) | {"arguments": self._accepted(state)}
+                if not relay.is_as_shown(tool):
+                    raise _NotMade("The tool changed while the call waited.")
+                self._send()
+                return
+        with self._lock:
+            self._check()
+            self._state = "sent"
+        relay.awaited.add(self._key)
+        relay.calls.pop(self._key, None)  # it passes as all others do
+        relay.forward({"id": self._key, "method": _CALL, "params": self._params})
+
+    def _check(self) -> None:
+        if self._is_cancelled.is_set():
+            raise _NotMade("It was cancelled.")
+
+    def _accepted(self, state: _Json) -> _Json:
+        """Waits for people, and returns the arguments that they accepted. Raises _NotMade."""
+        relay, began = self._relay, time.monotonic()
+        if "id" in state:
+            self._path = f"{relay.path}/calls/{state['id']}"
+        while state["status"] == "held":
+            self._check()
+            waited = time.monotonic() - began
+            wait = _HEARD if self._is_parked else math.ceil(min(_HEARD, max(0.0, relay.wait - waited)))
+            look = Call("GET", self._path, query={"wait": wait}, patience=2 * _HEARD)
+            state = relay.ask(look, self._check)
+            if state["status"] == "held" and not self._is_parked:
+                if (waited := time.monotonic() - began) >= relay.wait:
+                    self._park(state["id"])
+                elif (token := (self._params.get("_meta") or {}).get("progressToken")) is not None:
+                    progress = {"progressToken": token, "progress": waited}
+                    told = progress | {"message": "Waiting for a person in Slack."}
+                    relay.send({"method": "notifications/progress", "params": told})
+        if state["status"] != "accepted":
+            raise _NotMade(state.get("reason") or "It was refused.")
+        arguments: _Json = state["arguments"]
+        return arguments
+
+    def _send(self) -> None:
+        """Marks the call as sent at the bot, which allows that once, forwards it, and says what came of it."""
+        relay = self._relay
+        with self._lock:
+            self._check()
+            self._state = "sending"
+        try:
+            marked = relay.ask(Call("POST", f"{self._path}/send", {"sender": self._sender}))
+        except _NotMade:
+            self._state = "held"
+            raise
+        self._params["arguments"] = marked["arguments"]
+        relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
+        with self._lock:
+            self._state = "sent"
+        if self._cancelled_late is not None:
+            relay.forward(self._cancelled_late)
+        while not self._came.wait(_HEARD):
+            with suppress(_NotMade):
+                relay.ask(Call("GET", self._path))
+        done: _Json = {"sender": self._sender}
+        if (response := self._response) is None:
+            self._respond(_IN_DOUBT)
+        else:
+            self._finish({name: response[name] for name in ("result", "error") if name in response})
+            done |= _outcome_of(response)
+        with suppress(_NotMade):
+            relay.ask(Call("POST", f"{self._path}/done", done))
+
+
+def _in_one_way(line: bytes) -> tuple[bytes, Any]:
+    """Returns a server's line so that no client reads another message than we do, and the message. Raises ValueError or
+    RecursionError if it is none.
+    """
+    line = line.replace(b"\r", b" ").strip()  # in JSON it is space, but some clients end a message there
+    try:
+        return line, json.loads(line, object_pairs_hook=named_once)
+    except RepeatedName:
+        message = json.loads(line)
+        return json.dumps(message).encode(), message
+
+
+def _spelling(name: str) -> str:
+    """Returns the letters of a name, in which a lenient server could take it for another one."""
+    import unicodedata
+
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
+
+
+def _inert(name: str) -> str:
+    """Returns a server's name for a tool for a terminal, where it could write other lines."""
+    return json.dumps(name)[1:-1]
+
+
+def _tools_in(result: _Json) -> dict[str, _Json]:
+    """Returns the tools that a server lists, by name: the first of each name, or people and the model could see different ones."""
+    found: dict[str, _Json] = {}
+    listed = result.get("tools")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("name"), str):
+            found.setdefault(each["name"], each)
+    return found
+
+
+def _trouble_in(key: Any, params: _Json) -> str | None:
+    """Returns why a call cannot be read in one way only, or has what no card shows."""
+    if key is None or params.keys() - _OF_CALLS or type(params.get("name")) is not str:
+        return "Invalid parameters of a call"
+    for name in ("arguments", "_meta", "task"):
+        if not isinstance(params.get(name, {}), dict):
+            return f"`{name}` must be an object"
+    task = params.get("task", {})
+    if task.keys() - {"ttl"} or not isinstance(task.get("ttl", 0), (int, float)):
+        return "`task` must have a number `ttl`, and nothing else"
+    return None
+
+
+def _as_shown(params: _Json) -> _Json:
+    """Returns the parameters of a call without what its card does not show."""
+    return params | ({"_meta": _shown_in(params["_meta"])} if "_meta" in params else {})
+
+
+def _shown_in(meta: _Json) -> _Json:
+    """Returns what MCP and the trace context have in `_meta`."""
+    return {
+        name: each
+        for name, each in meta.items()
+        if name in _OF_META and (name.startswith(_META) or isinstance(each, (str, int)))
+    }
+
+
+def _told(words: str, params: _Json, *, is_error: bool = True) -> _Json:
+    """Returns the body of a response with a tool's result, in the protocol of a call with these parameters."""
+    is_modern = f"{_META}protocolVersion" in (params.get("_meta") or {})
+    result = {"content": [{"type": "text", "text": words}], "isError": is_error}
+    return {"result": result | ({"resultType": "complete"} if is_modern else {})}
+
+
+def _wait_for_call() -> _Json:
+    """Returns the guard's own tool."""
+    about = "Waits for a call that a person has not decided about yet, and returns its result."
+    schema = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+    return {"name": _WAIT_FOR_CALL, "description": about, "inputSchema": schema}
+
+
+def _outcome_of(response: _Json) -> _Json:
+    import hashlib
+
+    result = response.get("result", response.get("error"))
+    try:
+        content = canonical(result)
+    except (ValueError, RecursionError):
+        content = json.dumps(result, sort_keys=True)
+    is_error = "error" in response or (isinstance(result, dict) and result.get("isError") is True)
+    return {"result_sha256": _in_base64url(hashlib.sha256(content.encode()).digest()), "is_error": is_error}
 
 
 if __name__ == "__main__":

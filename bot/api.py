@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from bot.ask.questions import Asked
 from bot.checks import CheckResult, first_of, right, warning, wrong
 from bot.commands.grammar import SlackCommand
 from bot.commands.lists import Sight, SlackHost
@@ -40,6 +41,7 @@ from bot.settings.load import read_environment, signing_key
 from bot.settings.model import (
     ChannelId,
     Configuration,
+    Duration,
     EnvironmentName,
     HttpUrl,
     Name,
@@ -75,11 +77,13 @@ from bot.views.inert import (
 from bot.views.notices import listed
 from bot.views.numerals import in_words
 from bot.views.tables import Cell, Column, Table
+from clarify import strict_json
 from core.clarification import Clarification
 from core.clock import Clock
 from core.ledger import Ledger
 from core.records import Subject
 from core.summary import Seen
+from core.workflow import Speaker
 
 __all__ = [
     "AHEAD",
@@ -90,6 +94,7 @@ __all__ = [
     "NOT_NOW",
     "NOT_SENT",
     "Acting",
+    "Asked",
     "Backoff",
     "Block",
     "Cell",
@@ -102,10 +107,12 @@ __all__ = [
     "Counted",
     "Delivered",
     "Draft",
+    "Duration",
     "Earlier",
     "EnvironmentName",
     "Erased",
     "EventFollower",
+    "Figures",
     "Follower",
     "GivenUp",
     "Header",
@@ -132,7 +139,11 @@ __all__ = [
     "Post",
     "RecordChange",
     "Report",
+    "Request",
+    "Response",
     "RetryLater",
+    "Route",
+    "RouteRefused",
     "Secrets",
     "Section",
     "SettingsTable",
@@ -183,6 +194,7 @@ __all__ = [
     "signing_key",
     "size",
     "split_live",
+    "strict_json",
     "time_zone",
     "until_stored",
     "url_host",
@@ -226,6 +238,60 @@ class Paging:
 
     service: Callable[[str], str | None]
     pager: Callable[[str], OutsidePager]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request of a producer that may call the bot, as it does for `/questions`. `path`: the values of the names in the route's
+    path; `ends`: returns when the server stops, or the caller hangs up: then nothing may wait for it any more.
+    """
+
+    speaker: Speaker
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    ends: Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a request gets: a status of HTTP, and JSON. What a route raises of `core.errors` is answered as on other routes, and so
+    is RouteRefused.
+    """
+
+    status: int
+    json: object
+
+
+class RouteRefused(Exception):
+    """A route refuses a request: with a status of HTTP, a stable code for programs, and words for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Route:
+    """Answers requests with a method at a path below the integration's name: `/NAME/things/{thing}`."""
+
+    method: str
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A figure of an integration in `/metrics`, as `clarify_INTEGRATION_NAME`: what it is about, the names of its labels, and its
+    present value by the labels' values. Labels must hold nothing that agents or people say.
+    """
+
+    name: str
+    about: str
+    labels: Sequence[str]
+    values: Mapping[tuple[str, ...], float]
 
 
 Job = Callable[[datetime], Awaitable[datetime]]
@@ -314,6 +380,8 @@ class Integration:
         job: creates the job that it runs at certain times, from the bot in Slack and the settings.
         channels: returns the channels that its settings name, by key. The bot must be in them.
         watches: creates a watcher that keeps something in sync with the clarifications, from the whole configuration.
+        routes: creates its routes in the HTTP server, for producers only, from the bot and the settings.
+        figures: returns what `/metrics` shows of it, from the bot and the settings.
     """
 
     name: str
@@ -331,3 +399,5 @@ class Integration:
     job: Callable[[SlackHost, Any], Job] | None = None
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
     watches: Callable[[Configuration, Known, Clock], Watcher] | None = None
+    routes: Callable[[Host, Any], Sequence[Route]] | None = None
+    figures: Callable[[Host, Any], Awaitable[Sequence[Figures]]] | None = None

@@ -207,7 +207,7 @@ class Bot:
         self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = _home(base, board, told)
         # What follows the feed, and what watches for changes by others.
-        self.integrated = Integrated.build(base, told.teller)
+        self.integrated = Integrated.build(base, told.teller, told.questions)
         self.log = _log_of_decisions(base, signing, self._announce) if signing is not None else None
         self.feed = Feed(
             consumers=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,8 @@ from typing import Any
 import structlog
 
 from bot import integrations
-from bot.api import Integration, Job, Known, Watcher
+from bot.api import Figures, Integration, Job, Known, Route, Watcher
+from bot.ask.questions import Questions
 from bot.base import Base
 from bot.checks import Check, CheckResult, wrong
 from bot.commands.grammar import VERBS, SlackCommand
@@ -69,11 +70,20 @@ class Integrated:
     settings: Settings
     consumers: list[Consumer]
     mirrors: list[Mirror]
+    routes: dict[str, Sequence[Route]]
+    figures: dict[str, Callable[[], Awaitable[Sequence[Figures]]]]
     broken: dict[str, str]
 
     @classmethod
-    def build(cls, base: Base, teller: Teller) -> Integrated:
-        made = cls(settings=base.settings, consumers=[], mirrors=[], broken=_broken(base.settings))
+    def build(cls, base: Base, teller: Teller, questions: Questions) -> Integrated:
+        made = cls(
+            settings=base.settings,
+            consumers=[],
+            mirrors=[],
+            routes={},
+            figures={},
+            broken=_broken(base.settings),
+        )
         entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
         for found, settings in _in_use(base.settings, made.broken):
             host = Host(
@@ -86,9 +96,14 @@ class Integrated:
                 on_outcome=partial(base.telemetry.told, found.name),
                 entries=entries,
                 teller=teller,
+                questions=questions,
             )
             try:
                 made._add(host, None if found.follows is None else found.follows(host, settings))
+                if found.routes is not None:
+                    made.routes[found.name] = found.routes(host, settings)
+                if found.figures is not None:
+                    made.figures[found.name] = partial(found.figures, host, settings)
             except Exception as error:  # noqa: BLE001 - others wrote it, and its words may hold a secret
                 _log.exception("an integration cannot be started", integration=found.name)
                 made.broken[found.name] = f"cannot be started ({type(error).__name__}); see the log"
@@ -123,6 +138,16 @@ class Integrated:
             for each in self.mailers
             for party, count in (await each.waiting()).items()
         }
+
+    async def counted(self) -> Mapping[str, Sequence[Figures]]:
+        """Returns what /metrics shows of integrations, by their names."""
+        found: dict[str, Sequence[Figures]] = {}
+        for name, figures in self.figures.items():
+            try:
+                found[name] = await figures()
+            except Exception:  # noqa: BLE001 - others wrote it
+                _log.exception("metrics leave out an integration", integration=name)
+        return found
 
     async def take_in(self, taking: TakingIn) -> bool:
         """Takes in records from before, if the database is new and empty. Returns whether there were any.

@@ -13,15 +13,17 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
+from bot.ask.questions import Questions
 from bot.http import HttpClient
 from bot.intake.entries import Entries
 from bot.intake.telling import Teller
 from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
 from bot.show.posting import Posted, post
 from bot.storage.changes import RecordChange
+from bot.storage.ledger import tell
 from bot.storage.store import Store
 from bot.storage.tx import Tx, batches
-from core.bus import FORGOTTEN
+from core.bus import FORGOTTEN, executed
 from core.clarification import Clarification
 from core.clock import Clock
 from core.ledger import Ledger
@@ -37,7 +39,8 @@ class Host:
     """The running bot, for one integration.
 
     `secret` returns the value of an environment variable that its settings name. `on_outcome` counts an attempt to send to a
-    party, by the party's label: "sent", "later", "never". `entries` records what other programs say; `teller` notifies people.
+    party, by the party's label: "sent", "later", "never". `entries` records what other programs say; `teller` notifies people;
+    `questions` asks them for a producer.
     """
 
     name: str
@@ -49,6 +52,13 @@ class Host:
     on_outcome: Callable[[str, str], None]
     entries: Entries
     teller: Teller
+    questions: Questions
+
+    def executed(self, tx: Tx, record: Clarification, result_sha256: str, *, is_error: bool) -> None:
+        """Has the log of decisions say that an approved action was carried out, with the base64url SHA-256 of its result. Call
+        `questions.wake_feed` once this is stored.
+        """
+        tell(tx, record.id, executed(record, result_sha256, is_error=is_error), self.clock.now())
 
 
 @dataclass(frozen=True, slots=True)

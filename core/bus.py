@@ -23,6 +23,7 @@ Name = Literal[
 _PREFIX = "clarification-"
 RECEIPT: Literal["receipt"] = "receipt"
 ABANDONED = "abandoned"
+EXECUTED = "executed"
 FORGOTTEN = "forgotten"
 _BY_WORD: dict[str, Name] = {name.removeprefix(_PREFIX): name for name in get_args(Name)}
 
@@ -81,6 +82,13 @@ def change(before: Clarification | None, record: Clarification) -> str:
     if before is not None:
         found += [f"{RECEIPT}/{number}" for number in _signed_late(before, record)]
     return " ".join(found)
+
+
+def executed(record: Clarification, result_sha256: str, *, is_error: bool) -> str:
+    """Returns what the feed tells of an approved action that was carried out: `executed/1/DIGEST/0`, the round's number, the
+    base64url SHA-256 of its result, and whether that is an error.
+    """
+    return f"{EXECUTED}/{number_of(record)}/{result_sha256}/{is_error:d}"
 
 
 def told_in(what: str) -> list[tuple[Name | Literal["receipt"], int]]:

@@ -299,7 +299,7 @@ class Direct(Record):
 
     `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
     address or a Slack user id. `escalate`: whether anybody is paged. `form`: the JSON Schema of the object that is wanted, as
-    it was sent.
+    it was sent. `about`: what an integration that asks says of it, by the integration's name.
     """
 
     kind: DirectKind
@@ -309,6 +309,7 @@ class Direct(Record):
     person: str | None = None
     escalate: bool = True
     form: dict[str, Any] | None = None
+    about: dict[str, dict[str, Any]] | None = None
 
 
 class Question(Record):

@@ -659,7 +659,7 @@ def asked_and_receipt(record: Clarification) -> dict[str, Any]:
 
 def asked_in(record: Clarification) -> dict[str, Any]:
     """Returns what was asked, by the names of the fields of `POST /questions`: after redaction, without the fields that are not
-    set.
+    set. What an integration says of it stands under the integration's name.
 
     `approvals` is the number in force: the route may have raised it.
     """
@@ -682,7 +682,8 @@ def asked_in(record: Clarification) -> dict[str, Any]:
         "default": direct.default if direct else silent,
     }
     kind = direct.kind if direct else _KINDS_OF_RECORDS[record.kind]
-    return {"kind": kind} | {name: each for name, each in fields.items() if each is not None}
+    about = (direct.about if direct else None) or {}
+    return {"kind": kind, **about} | {name: each for name, each in fields.items() if each is not None}
 
 
 def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:

@@ -23,7 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
@@ -218,6 +218,17 @@ class Callback:
     failed_at: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Asked:
+    """What an integration adds to a question that it asks for a producer: `about`, which `asked` has under its `name`; and
+    `store`, which stores its own rows about a new question in the transaction that records it.
+    """
+
+    name: str
+    about: Mapping[str, Any]
+    store: Callable[[Tx, Clarification], object]
+
+
 @dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
     """Waits for a clarification to change. `record`: as last written in the meantime; None: it did not change."""
@@ -339,7 +350,13 @@ class Questions:
         return clarification in self._waiting
 
     async def ask(
-        self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
+        self,
+        new: NewQuestion,
+        speaker: Speaker,
+        *,
+        repeats: bool = False,
+        call: str | None = None,
+        by: Asked | None = None,
     ) -> tuple[Clarification, bool]:
         """Returns the question's record, and whether it is new: a known key returns the question asked before.
 
@@ -347,6 +364,9 @@ class Questions:
         before if the same question of the same session waits, or was answered but never picked up and has not expired. An
         approval is joined only while it waits, and only in a session that the caller names: one Accept is for one call.
         `call` is the caller's name for this call, which it repeats after a break and never uses for another call.
+
+        `by` is of an integration that asks. It carries out what is approved, so people must see it as it is: a question whose
+        action or arguments the producer's `redact` would change is refused.
 
         From the first `await` on, the question is being asked, even if the caller leaves.
 
@@ -363,7 +383,9 @@ class Questions:
         url = None if new.callback_url is None else self._allowed(new.callback_url, speaker.producer)
         asked = new.model_copy(update={"agent": agent, "callback_url": url})
         asking = asyncio.ensure_future(
-            self._asked(asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None)
+            self._asked(
+                asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None, by=by
+            )
         )
         asking.add_done_callback(_ended)
         # If the caller leaves, the question is asked all the same.
@@ -373,11 +395,20 @@ class Questions:
         return record, is_new
 
     async def _asked(
-        self, given: NewQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
+        self,
+        given: NewQuestion,
+        producer: str,
+        token: str,
+        *,
+        repeats: bool,
+        may_be_repeated: bool,
+        by: Asked | None,
     ) -> tuple[Clarification, bool]:
         self._on_the_way[producer] += 1
         try:
-            new = await self._new(given, producer, token, repeats=repeats, may_be_repeated=may_be_repeated)
+            new = await self._new(
+                given, producer, token, repeats=repeats, may_be_repeated=may_be_repeated, by=by
+            )
             not_joined: set[str] | None = set() if new.may_be_joined else None
             while True:
                 try:
@@ -407,15 +438,29 @@ class Questions:
             self._on_the_way[producer] -= 1
 
     async def _new(
-        self, given: NewQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
+        self,
+        given: NewQuestion,
+        producer: str,
+        token: str,
+        *,
+        repeats: bool,
+        may_be_repeated: bool,
+        by: Asked | None,
     ) -> _New:
         """Returns a question as it is to be recorded; see `ask`."""
         asked = await self._redacted(given, producer)
+        if by is not None and (asked.action, asked.arguments) != (given.action, given.arguments):
+            name = "action" if asked.action != given.action else "arguments"
+            raise BadField(
+                name,
+                f"People could not see `{name}` whole: `redact` of your [[producers]] table hides a part of it.",
+            )
         digest = await self._digest(given, asked, producer)
         why = None if asked.to is None else await self.trouble_with(asked.to)
         now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
-        ask = self.bounded(ask_of(asked, producer=producer, token=token, at=now, expires_at=expires_at))
+        ask = ask_of(asked, producer=producer, token=token, at=now, expires_at=expires_at)
+        ask = self.bounded(ask if by is None else _told_by(ask, by))
         trouble = labels_trouble(ask.asked, BUTTONS) or (None if why is None else BadField("to", why))
         return _New(
             asked=asked,
@@ -429,6 +474,7 @@ class Questions:
             and asked.key is None
             and (asked.kind != "approval" or asked.session is not None),
             may_be_repeated=may_be_repeated,
+            by=by,
         )
 
     def _allowed(self, url: str, producer: str) -> str:
@@ -860,7 +906,7 @@ def _ended(asking: asyncio.Future[Any]) -> None:
 class _New:
     """A question to be asked. `ask`: it under the rules of its route; `digest`: of the question before its redaction;
     `trouble`: why no one could answer, which refuses it if it was not asked before; `may_be_joined`: another call may have
-    asked the same; `may_be_repeated`: this call may have asked it before, under its `token`.
+    asked the same; `may_be_repeated`: this call may have asked it before, under its `token`; `by`: the integration that asks.
     """
 
     asked: NewQuestion
@@ -872,6 +918,7 @@ class _New:
     trouble: BadField | None
     may_be_joined: bool
     may_be_repeated: bool
+    by: Asked | None
 
     @property
     def agent(self) -> str:
@@ -907,6 +954,17 @@ class _New:
             expires_at=self.at.timestamp() + self.asked.timeout,
             url=self.asked.callback_url,
         )
+        if self.by is not None:
+            self.by.store(tx, opened.record)
+
+
+def _told_by(ask: Ask, by: Asked) -> Ask:
+    """Returns a question with what an integration says of it."""
+    asked = ask.asked
+    if asked.direct is None:
+        return ask
+    direct = asked.direct.model_copy(update={"about": {by.name: dict(by.about)}})
+    return replace(ask, asked=asked.model_copy(update={"direct": direct}))
 
 
 def _before(tx: Tx, new: _New, not_joined: Collection[str] | None) -> Row | None:

@@ -1,7 +1,7 @@
 # ruff: noqa: PLC0415 - imports only what the command needs
 """The `clarify` command.
 
-Coding agents start `clarify hook` before each of their steps, and `clarify mcp` with each session, so these two run without
+Coding agents start `clarify hook` before each of their steps, and `clarify mcp` and `guard` with each session, so these run without
 importing typer and the other commands' modules: they are in `clarify.py`, which also runs where the bot is not installed.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
-    if sys.argv[1:2] in (["ask"], ["approve"], ["hook"], ["mcp"]):
+    if sys.argv[1:2] in (["ask"], ["approve"], ["hook"], ["mcp"], ["guard"]):
         sys.exit(run_for_agents(sys.argv[1:]))
     from bot.cli.app import main as others
 

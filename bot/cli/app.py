@@ -42,7 +42,11 @@ _FILE = {"dir_okay": False, "show_default": False}
 
 _OWN_ARGUMENTS: dict[str, Any] = {
     "add_help_option": False,
-    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "context_settings": {
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,  # a `--` is theirs, too
+    },
 }
 
 LogLevel = Literal["debug", "info", "warning", "error"]

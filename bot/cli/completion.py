@@ -24,6 +24,7 @@ PARSERS = {
     "approve": lambda: clarify.shell_parser("approve"),
     "hook": hook_parser,
     "mcp": mcp_parser,
+    "guard": clarify.guard_parser,
 }
 
 

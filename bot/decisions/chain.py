@@ -20,7 +20,7 @@ from bot.signing import jwk_of
 from core.receipts import Claims, digest
 
 TYP = "clarify-log+jwt"
-Kind = Literal["decision", "forgotten", "key", "cut", "checkpoint"]
+Kind = Literal["decision", "executed", "forgotten", "key", "cut", "checkpoint"]
 Line = dict[str, Any]
 _TEXT, _NUMBER, _MAYBE_TEXT = (str,), (int,), (str, type(None))
 # See `clarify.check_form`.
@@ -28,6 +28,7 @@ _LINE = {"seq": _NUMBER, "entry": _TEXT, "receipt": _MAYBE_TEXT, "claims": (dict
 _EVERY = {"seq": _NUMBER, "prev": _MAYBE_TEXT, "kind": _TEXT, "iat": _NUMBER}
 _FURTHER: Mapping[str, Mapping[str, Any]] = {
     "decision": {"jti": _TEXT, "sha256": _TEXT},
+    "executed": {"jti": _TEXT, "result_sha256": _TEXT, "is_error": (bool,)},
     "forgotten": {"jtis": [_TEXT], "at": _NUMBER},
     "key": {"kid": _TEXT, "jwk": dict.fromkeys(("crv", "kty", "x", "kid", "alg", "use"), _TEXT)},
     "cut": {"upto": _NUMBER, "sha256": _TEXT},

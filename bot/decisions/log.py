@@ -27,7 +27,7 @@ from bot.storage.changes import RecordChange
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from bot.views.verify import Proof
-from core.bus import ABANDONED, FORGOTTEN, RECEIPT
+from core.bus import ABANDONED, EXECUTED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
 from core.ledger import Ledger
@@ -39,7 +39,7 @@ from core.transitions import amended
 _log = structlog.get_logger("clarify.trust")
 Columns = dict[str, Any]
 _NAME = "decisions"
-_WANTED = frozenset({"answered", ABANDONED, RECEIPT, FORGOTTEN})
+_WANTED = frozenset({"answered", ABANDONED, EXECUTED, RECEIPT, FORGOTTEN})
 _RETRY = 5.0  # seconds between attempts to read the signing key
 _PAGE = 1000  # entries read at once
 _MOST_NAMED = 500  # receipts in one entry that says that they are gone
@@ -76,6 +76,10 @@ class DecisionLog:
         if change.what == FORGOTTEN:
             _forget_gone(tx, record)
             grew = _tell_gone(tx, self.signing, self.clock.now())
+        elif change.what.startswith(EXECUTED):
+            _, number, sha256, is_error = change.what.split("/")
+            claims = {"jti": f"{record.id}/{number}", "result_sha256": sha256, "is_error": is_error == "1"}
+            grew = bool(put(tx, self.signing, self.clock.now(), "executed", claims))
         else:
             grew = self._append(tx, record)
         return self._grew.set if grew else None
@@ -197,7 +201,7 @@ def put(
             kind=kind,
             at=now.timestamp(),
             entry=entry,
-            jti=claims.get("jti"),
+            jti=claims.get("jti") if kind == "decision" else None,
             receipt=receipt,
         ):
             return entry

@@ -25,9 +25,11 @@ def _there(*names: str) -> tuple[str, ...]:
     return tuple(name for name in names if (_FOLDER / name / "__init__.py").exists())
 
 
-OURS = _there("agentstatus", "apprise", "digest", "github", "ical", "ledgerfiles", "pagerduty", "webhooks")
+OURS = _there(
+    "agentstatus", "apprise", "digest", "github", "guard", "ical", "ledgerfiles", "pagerduty", "webhooks"
+)
 """The folders of our own."""
-TABLES = _there("digest", "github", "webhooks")
+TABLES = _there("digest", "github", "guard", "webhooks")
 """Those that have a table of their own."""
 DEFAULT_ON = _there("agentstatus", "digest", "ledgerfiles")
 """Those that do something without a table."""

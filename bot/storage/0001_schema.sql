@@ -324,7 +324,7 @@ create table receipts (          -- one row
 
 create table decisions (         -- a chain of signed entries (`bot.decisions.log`), with the receipts that it names
   seq integer not null primary key,  -- from 1, without gaps; the oldest may be cut off
-  kind text not null,            -- decision, forgotten, key, cut, checkpoint
+  kind text not null,            -- decision, executed, forgotten, key, cut, checkpoint
   at real not null,              -- when it was appended
   entry text not null,
   jti text unique,               -- of a decision, such as CLR-42-001/1

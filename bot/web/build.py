@@ -21,7 +21,7 @@ from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
 from bot.signing import Signing
 from bot.slack.build import SlackParts
-from bot.web import clarifications, health, mcp, push, questions
+from bot.web import clarifications, health, integrations, mcp, push, questions
 from bot.web.guard import Callers
 from bot.web.server import build_app
 from core.hub import Hub
@@ -72,6 +72,7 @@ def build(
             "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },
         outside=integrated.waiting,
+        integrations=integrated.counted,
     )
     needed = [
         Check("slack", app.trouble),
@@ -117,6 +118,7 @@ def build(
         push.push_routes(callers=callers, producers=producers, clock=clock),
         health.health_routes(needed, others),
         health.metrics_routes(sources, callers),
+        integrations.integration_routes(integrated.routes, askers),
     ]
     if app.request_url is not None:
         routers.append(push.slack_routes(app.request_url))

@@ -302,12 +302,13 @@ def _offered(hint: Any) -> str:
 
 
 _COLUMN = 32  # of the comments
-_PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+|true|false)')
+_PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|\{[^}]*\}|[0-9T:-]+|true|false)')
 _DEEPER = {
     "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
     "trust": ("trust.checkpoint",),
     "producers": ("producers.callbacks",),
     "routes": ("routes.approvals", "routes.four_eyes"),
+    "guard": ("guard.ask",),
 }
 
 

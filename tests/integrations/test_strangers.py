@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bot import integrations
@@ -13,21 +15,24 @@ from bot.check import check_machine
 from bot.errors import ConfigurationError
 from bot.intake.channels import needed_channels
 from bot.integrated import check_integrations
-from tests.kit.world import said
+from tests.kit.databases import found_in
+from tests.kit.world import said, url_of
 from tests.scenario.pagers import Night, asked_and_paged, night, step
 from tests.scenario.test_feeds import read
 from tests.scenario.typist import command, words
-from workspace.seed import ADE, FALLBACK, FOLAKE
+from workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 
 MODULE = """
 import asyncio
 from datetime import timedelta
 
 from bot.api import (
-    ChannelId, Delivered, Integration, OnCall, Paging, Section, SettingsTable, Shift, SlackCommand, Timetable, Words, fixed
+    Asked, ChannelId, Delivered, Figures, Integration, OnCall, Paging, Response, Route, RouteRefused, Section, SettingsTable, Shift,
+    SlackCommand, Timetable, Words, fixed
 )
+from core.questions import NewQuestion
 
-TOLD, CALLS = [], []
+TOLD, CALLS, STORED = [], [], []
 
 
 class NightSettings(SettingsTable):
@@ -84,6 +89,31 @@ class Telltale:
         return None
 
 
+class Lamp:
+    def __init__(self, host, settings):
+        self.host = host
+
+    async def turn(self, request):
+        if request.path["how"] == "upside-down":
+            raise RouteRefused(418, "NO_LAMP", "Lamps are not turned so.")
+        if request.path["how"] == "in":
+            raise RuntimeError("a defect")
+        fields = {"action": "Turn the lamp " + request.path["how"], "arguments": {"room": 7}}
+        questions, producer = self.host.questions, request.speaker.producer
+        asked = Asked(name="night", about={"lamp": 1}, store=lambda tx, record: STORED.append(record.id))
+        record, _ = await questions.ask(NewQuestion.model_validate(fields), request.speaker, by=asked)
+        record = await questions.until_settled(record.id, producer, 60, request.ends())
+        await self.host.store.write(lambda tx: self.host.executed(tx, record, "d" * 43, is_error=False))
+        questions.wake_feed()
+        return Response(200, {"id": record.id, "who": producer, "said": request.body.decode()})
+
+
+async def shone(host, settings):
+    if STORED:
+        raise RuntimeError("a defect")
+    return [Figures("lamps", "Lamps that shine", ["room"], {("7",): 1.0})]
+
+
 class Rota:
     title, variable, origin, advice = "the rota", "night", "rota", "fill it in"
 
@@ -111,6 +141,8 @@ integration = Integration(
     ],
     job=poem,
     channels=lambda settings: {"channel": settings.channel},
+    routes=lambda host, settings: [Route("POST", "/lamp/{how}", Lamp(host, settings).turn)],
+    figures=shone,
     watches=lambda file, known, clock: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
@@ -187,6 +219,29 @@ async def test_stranger_adds_a_command_and_posts_once_though_all_else_of_it_fail
         assert "night: it watches no more, or missed a change (RuntimeError)" in trouble
         assert "telltale: it is left out until the next start (RuntimeError)" in trouble
     assert len([m for m in stage.workspace.messages(FALLBACK) if "Good night" in said(m)]) == 1
+
+
+async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_was_carried_out(
+    stage: Night,
+) -> None:
+    text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        assert 'clarify_night_lamps{room="7"} 1.0' in (await http.get("/metrics")).text
+        call = asyncio.create_task(http.post("/night/lamp/off", json="please"))
+        card = await stage.card("Turn the lamp off")
+        asked = (await http.get("/questions")).json()["questions"][0]
+        assert asked["asked"]["night"] == {"lamp": 1}
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        assert (await call).json() == {"id": asked["id"], "who": "local", "said": '"please"'}
+        assert [asked["id"]] == sys.modules["clarify_night"].STORED
+        kinds = "select kind from decisions order by seq"
+        await stage.until(lambda: found_in(stage.rows, kinds) == ["decision", "executed"])
+        answers = [await http.post(f"/night/lamp/{how}", json=1) for how in ("upside-down", "in")]
+        assert [each.status_code for each in answers] == [418, 500]
+        assert answers[0].json() == {"error": "NO_LAMP", "message": "Lamps are not turned so."}
+        foreign = await http.post("/night/lamp/off", json=1, headers={"Origin": "https://example.org"})
+        assert foreign.json()["error"] == "BROWSER"
+        assert "clarify_build_info" in (await http.get("/metrics")).text, "though its figures fail"
 
 
 @pytest.mark.usefixtures("_no_mirror")

@@ -236,6 +236,12 @@ def count_in(place: Place, table: str) -> int:
         return tx.rows(f"select count(*) as number from {table}")[0]["number"] if tx else 0  # noqa: S608 - a test's
 
 
+def found_in(place: Place, sql: str) -> list[Any]:
+    """The rows of a query, of one column each."""
+    with _reading(place) as tx:
+        return [] if tx is None else [next(iter(dict(row).values())) for row in tx.rows(sql)]
+
+
 def records_in(place: Place, issue: int) -> list[Any]:
     """The records of an issue, as a ledger file has them."""
     with _reading(place) as tx:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import cast
 
+from bot.ask.questions import Questions
 from bot.intake.entries import Entries
 from bot.intake.telling import Teller
 from bot.mailing import Host
@@ -40,4 +41,5 @@ def a_host(
         on_outcome=on_outcome,
         entries=Entries(router=router, ledger=ledger, clock=clock),
         teller=cast("Teller", None),  # these tell no people
+        questions=cast("Questions", None),  # and ask none
     )

@@ -392,7 +392,7 @@ def last_letter(receipt: str) -> str:
         ({"claims": {"only_if": "Tuesday"}}, "it has fields that are not known here: 'only_if'"),
         (
             {"claims": {"asked": {"kind": "approval", "only_if": 1}}},
-            "it.asked has fields that are not known here",
+            "it.asked.only_if is a value of another kind than it must be",
         ),
         ({"claims": {"outcome": "revoked"}}, "its outcome is not known here: 'revoked'"),
         (
