@@ -8,26 +8,14 @@ importing typer and the other commands' modules: they are in `clarify.py`, which
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     if sys.argv[1:2] in (["ask"], ["approve"], ["hook"], ["mcp"], ["guard"]):
-        sys.exit(run_for_agents(sys.argv[1:]))
+        from bot.cli import agents
+
+        sys.exit(agents.run(sys.argv[1:]))
     from bot.cli.app import main as others
 
     others()
-
-
-def run_for_agents(words: Sequence[str]) -> int:
-    """Runs a command of `clarify.py`, with its name first; `--install`, and so its `--help`, are here."""
-    import clarify
-
-    name, *options = words
-    given = {each.partition("=")[0] for each in options}
-    if name in {"hook", "mcp"} and given & {"--install", "--dry-run", "-h", "--help"}:
-        from bot.cli import install
-
-        return install.run(name, options)
-    return clarify.main(words)

@@ -455,9 +455,9 @@ def verify(
 
 
 def _agents_command(context: typer.Context) -> None:
-    from bot.cli import run_for_agents
+    from bot.cli import agents
 
-    raise typer.Exit(run_for_agents([str(context.info_name), *context.args]))
+    raise typer.Exit(agents.run([str(context.info_name), *context.args]))
 
 
 for _name, _about in clarify.COMMANDS.items():
@@ -561,9 +561,9 @@ def help_(
     """List the commands, or explain one."""
     parent: Any = ctx.parent
     if topic in clarify.COMMANDS:
-        from bot.cli import run_for_agents
+        from bot.cli import agents
 
-        run_for_agents([topic, "--help"])
+        agents.run([topic, "--help"])
         return
     if topic is None:
         typer.echo(parent.get_help())

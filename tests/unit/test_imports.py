@@ -52,7 +52,7 @@ def test_only_what_is_needed_is_imported(program: str, without: set[str], tmp_pa
 
 
 def test_mcp_server_imports_nothing_of_the_bot(tmp_path: Path) -> None:
-    found = imported("from bot.cli import run_for_agents; run_for_agents(['nonsense'])", tmp_path)
+    found = imported("from bot.cli import agents; agents.run(['nonsense'])", tmp_path)
     ours = {
         name
         for name in found

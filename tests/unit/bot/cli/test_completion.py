@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bot.cli import run_for_agents
+from bot.cli import agents
 from bot.cli.app import app
 from tests.unit.bot.cli.kit import Prompt
 
@@ -64,7 +64,7 @@ def test_completion_offers_the_options_of_commands_that_agents_start(line: str, 
 def test_help_names_every_option_and_no_type_of_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name in {"ask", "approve", "hook", "mcp"}:
         with suppress(SystemExit):
-            run_for_agents([name, "--help"])
+            agents.run([name, "--help"])
         shown = capsys.readouterr().out
     else:
         shown = CliRunner().invoke(app, [name, "--help"]).stdout
@@ -78,7 +78,7 @@ def test_help_of_hook_names_copilot_and_how_to_install(capsys: pytest.CaptureFix
     assert "Copilot" in CliRunner().invoke(app, ["--help"]).stdout
     assert CliRunner().invoke(app, ["help", "hook"]).exit_code == 0
     with pytest.raises(SystemExit):
-        run_for_agents(["hook", "--help"])
+        agents.run(["hook", "--help"])
     shown = capsys.readouterr().out
     for option in ("--install", "--dry-run", "--project", "--tools"):
         assert option in shown
