@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,9 @@ from core.clarification import Clarification
 from core.summary import order
 
 _QUESTION = 60
+# Shells evaluate what they are offered, and agents write it.
+_NAME = re.compile(r"[A-Za-z0-9_.@/-]+")
+_UNSAFE = re.compile(r"[^\w ,.?!-]+")
 PARSERS = {
     "ask": lambda: clarify.shell_parser("ask"),
     "approve": lambda: clarify.shell_parser("approve"),
@@ -31,7 +35,7 @@ PARSERS = {
 def ids(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """Returns the open questions whose IDs begin so, the most urgent first, with what they ask."""
     found = sorted((each for each in _open_ones(ctx) if each.id.startswith(incomplete.upper())), key=order)
-    return [(each.id, inert.clip(inert.line(round_of(each).question), _QUESTION)) for each in found]
+    return [(each.id, inert.clip(_harmless(round_of(each).question), _QUESTION)) for each in found]
 
 
 def agents(ctx: Any, incomplete: str) -> list[str]:
@@ -39,7 +43,12 @@ def agents(ctx: Any, incomplete: str) -> list[str]:
     names = {name for each in _open_ones(ctx) for name in (each.from_, each.to)}
     with suppress(Exception):
         names |= {*load_shell_settings(ctx.params.get("config"), read_environment()).responders}
-    return sorted(each for each in names if each.startswith(incomplete) and each.isprintable())
+    return sorted(each for each in names if each.startswith(incomplete) and _NAME.fullmatch(each))
+
+
+def _harmless(text: str) -> str:
+    """Returns a text as one line of words, without what means something to a shell or to rich."""
+    return " ".join(_UNSAFE.sub(" ", inert.line(text)).split())
 
 
 def of_parser(command: str, words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
