@@ -56,7 +56,10 @@ async def test_cli_usage_and_configuration_errors_exit_2(
     assert "Traceback" not in done.err
 
 
-READING = ("list", "show 42", "stale", "mine", "agents", "ready", "digest", "export", "log", "search keys")
+READING = (
+    *("list", "show 42", "stale", "mine", "agents", "ready", "export", "log", "search keys"),
+    pytest.param("digest", marks=pytest.mark.needs("digest")),
+)
 
 
 @pytest.mark.parametrize(
