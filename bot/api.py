@@ -53,8 +53,7 @@ from bot.settings.model import (
     time_zone,
     url_host,
 )
-from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.show.posting import signature
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater, signature
 from bot.storage.changes import Position, RecordChange, following
 from bot.storage.opening import reading
 from bot.storage.store import Acting, Store, until_stored

@@ -11,10 +11,10 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
+from bot.show.desired import Rollups, rolled_up
 from bot.show.lanes import CARD, DEAD_CONTROLS, NOTICE, Lanes, Priority, card_priority
 from bot.show.messages import Fresh, MessageRow, Messages, card_of
 from bot.show.messenger import live_blocks
-from bot.show.rollups import Rollups, rolled_up
 from bot.slackapi import Place
 from bot.views import inert
 from core.clock import Clock

@@ -17,8 +17,8 @@ from bot.oncall.actions import PageActions
 from bot.oncall.build import OnCallBoard
 from bot.routing import Group
 from bot.show.build import DeliveryParts
+from bot.show.desired import RollupThreads
 from bot.show.memory import SlackMemory
-from bot.show.rollups import RollupThreads
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
 from bot.slack.app import RequestUrl, SlackApp

@@ -38,7 +38,7 @@ from bot.commands import commands, grammar
 from bot.integrated import commands_of
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, ProducerSettings, SettingsTable
-from bot.show import callbacks, rollups
+from bot.show import callbacks, desired
 from bot.slack import threads
 from bot.telemetry import Telemetry
 from bot.views import arguments
@@ -690,7 +690,7 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
             "open questions of a producer (`max_open`)",
             f"{ProducerSettings.model_fields['max_open'].default} by default",
         ),
-        ("an agent's open questions with cards of their own, per channel", str(rollups.LIMIT)),
+        ("an agent's open questions with cards of their own, per channel", str(desired.CARD_LIMIT)),
         ("one request that waits (`wait`)", f"{LONGEST_WAIT} seconds"),
         ("requests that wait at once", f"{build._MOST_WAITING:,}"),
         ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),
