@@ -29,9 +29,8 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.intake.earlier import NOT_EMPTY, Earlier
-from bot.intake.entries import NOT_NOW, Counted
-from bot.intake.telling import Teller
+from bot.intake.entries import NOT_EMPTY, NOT_NOW, Counted, Earlier
+from bot.intake.notices import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.feeds import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.oncall.outside import OutsidePager, PagerText

@@ -35,7 +35,7 @@ from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
-from bot.intake.earlier import TakingIn
+from bot.intake.entries import TakingIn
 from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
 from bot.integrity import Integrity
 from bot.monitoring import LedgerWatch, Monitoring

@@ -16,7 +16,7 @@ import structlog
 from bot.ask.questions import Questions
 from bot.http import HttpClient
 from bot.intake.entries import Entries
-from bot.intake.telling import Teller
+from bot.intake.notices import Teller
 from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, Posted, RetryLater, post
 from bot.storage.changes import RecordChange
 from bot.storage.ledger import tell

@@ -11,8 +11,7 @@ from bot.ask.questions import Questions
 from bot.base import Base
 from bot.intake.channels import Channels
 from bot.intake.intake import Intake, Sessions
-from bot.intake.notices import Notices
-from bot.intake.telling import Teller
+from bot.intake.notices import Notices, Teller
 from bot.oncall.build import OnCallBoard
 from bot.show.build import DeliveryParts
 from bot.show.replies import Replies
