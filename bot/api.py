@@ -72,8 +72,8 @@ from bot.views.inert import (
     size,
     split_live,
 )
+from bot.views.locale import in_words
 from bot.views.notices import listed
-from bot.views.numerals import in_words
 from bot.views.tables import Cell, Column, Table
 from clarify import strict_json
 from core.clarification import Clarification

@@ -40,7 +40,7 @@ from bot.views.lists import (
     session_row,
     unread,
 )
-from bot.views.numerals import in_words
+from bot.views.locale import in_words
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock

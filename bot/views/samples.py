@@ -10,11 +10,13 @@ from bot.views import forms
 from bot.views.blockkit import Draft, View
 from bot.views.card import card
 from bot.views.codec import PagePress
-from bot.views.home import Chosen, DutyLine, home
 from bot.views.lists import (
+    Chosen,
+    DutyLine,
     Offer,
     QuestionRow,
     decision_row,
+    home,
     listing,
     past_row,
     rollup,
@@ -33,9 +35,8 @@ from bot.views.notices import (
     taken_over,
     tools_notice,
 )
-from bot.views.page import PageContent, PageItem, page_card
+from bot.views.page import PageContent, PageItem, ShiftBegins, ShiftEnds, page_card, shift_card
 from bot.views.render import Renderer
-from bot.views.shifts import ShiftBegins, ShiftEnds, shift_card
 from bot.views.verify import Proof, verify_view
 from core.clarification import Answer, Clarification, Decider
 from core.index import AgentNode, ReadyItem

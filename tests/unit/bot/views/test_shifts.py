@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.views.inert import TEXT_LIMIT, size
-from bot.views.page import PageItem
-from bot.views.shifts import Note, ShiftBegins, ShiftEnds, shift_card
+from bot.views.page import Note, PageItem, ShiftBegins, ShiftEnds, shift_card
 from tests.kit.builders import NOW
 from tests.unit.bot.judges import RENDERER
 
