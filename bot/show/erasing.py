@@ -20,7 +20,7 @@ from bot.storage.tx import Tx
 from core.clock import Clock
 from core.records import FORGOTTEN
 
-_log = structlog.get_logger("clarify.retention")
+_log = structlog.get_logger("clarify.delivery")
 _BACKOFF = Backoff(first=30.0, longest=30.0, spread=0.0)
 
 

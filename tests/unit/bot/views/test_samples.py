@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bot.people.check import samples
 from bot.views import card, forms, lists, page, verify
-from bot.views.samples import samples
 from tests.kit.times import judge_times
 from workspace.rules import check_message, check_schema, check_view
 
