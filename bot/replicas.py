@@ -25,7 +25,7 @@ from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.people.directory import Fact, People
 from bot.show.delivery import Delivery
-from bot.show.duplicates import DuplicateCleanup
+from bot.show.removal import DuplicateCleanup
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import News, Tx
 from core.clock import Clock

@@ -28,7 +28,7 @@ from bot.decisions import log
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
 from bot.oncall.pages import Outside
-from bot.show import erasing, memory, messages, replies
+from bot.show import memory, messages, removal, replies
 from bot.storage import ledger, opening
 from bot.storage.opening import Kept
 from bot.storage.store import Store, Sweep
@@ -283,7 +283,7 @@ def _forget_shown(
     )
     if not traces.is_all(abandoned=even_waiting):
         return Traces(traces.in_flight, traces.waiting)
-    erasing.queue(tx, messages.forget(tx, about))
+    removal.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
     memory.forget_asked(tx, about)
     incidents.forget(tx, raised)
@@ -316,7 +316,7 @@ def _forget_sessions(subject: Subject, tx: Tx, *, even_waiting: bool) -> Traces:
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """Returns what is to be erased from Slack, what was, and what could not be, by state."""
     with kept.read_only() as tx:
-        return erasing.by_state(tx)
+        return removal.by_state(tx)
 
 
 def is_logged(kept: Kept) -> bool:
@@ -401,7 +401,7 @@ _SWEEPS = (
     pages.SWEEP,
     roster.SWEEP,
     inbox.SWEEP_SESSIONS,
-    erasing.SWEEP,
+    removal.SWEEP,
 )
 
 

@@ -9,12 +9,11 @@ from functools import partial
 from bot.base import Base
 from bot.show.delivery import Delivery
 from bot.show.desired import DesiredState, Draw, Rollups
-from bot.show.duplicates import DuplicateCleanup
-from bot.show.erasing import Erasing
 from bot.show.lanes import Lanes
 from bot.show.messages import Messages, Permalinks, owe_card
 from bot.show.messenger import Messenger, OnOutcome
 from bot.show.nudges import Nudges
+from bot.show.removal import DuplicateCleanup, Erasing
 from bot.slackapi import Availability
 from core.escalation import Raise
 
