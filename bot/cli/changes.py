@@ -6,8 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from bot.cli.lists import by_id, one
-from bot.cli.running import Shell
-from bot.cli.waiting import answered, is_served_here, seconds_of
+from bot.cli.running import Shell, answered, is_served_here, seconds_of
 from bot.views import inert
 from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words

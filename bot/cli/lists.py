@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 
 from bot.cli.records import table, whole
-from bot.cli.running import Shell, checked_role
-from bot.cli.waiting import answered, seconds_of
+from bot.cli.running import Shell, answered, checked_role, seconds_of
 from bot.commands.grammar import id_of
 from bot.views.lists import row_of
 from bot.views.records import record_json

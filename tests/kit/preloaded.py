@@ -22,7 +22,6 @@ import bot.cli.copies
 import bot.cli.lists
 import bot.cli.reports
 import bot.cli.running
-import bot.cli.waiting
 import bot.http
 import bot.people.access
 import bot.responders

@@ -8,7 +8,7 @@ import pytest
 
 from bot.cli.app import StatusName
 from bot.cli.records import relative
-from bot.cli.waiting import seconds_of
+from bot.cli.running import seconds_of
 from core.clarification import Answer, Choice, Confirmation, Decider, Status
 from core.errors import BadInput
 from tests.unit.bot.cli.kit import Prompt, foreign
