@@ -90,7 +90,6 @@ class Shell:
 
     @cached_property
     def hub(self) -> Hub:
-        from core.hub import Hub  # noqa: PLC0415 - most commands need no file watcher
 
         scopes = Scopes(self.settings.ledger.workflows)
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")

@@ -16,7 +16,6 @@ import rich.text
 import bot.app
 import bot.check
 import bot.cli.app
-import bot.cli.boards
 import bot.cli.changes
 import bot.cli.copies
 import bot.cli.lists
