@@ -2,7 +2,7 @@
 """Builds, joins, starts and stops the bot.
 
 `Bot` says which part gets which others, what runs in the background, and what a change of a record is passed to. In which
-order a bot that leads takes up its work: see `bot.startup`.
+order a bot that leads takes up its work: see `bot.replicas`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ from bot.intake.build import IntakeParts
 from bot.intake.build import build as build_told
 from bot.intake.entries import TakingIn
 from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
-from bot.integrity import Integrity
-from bot.monitoring import LedgerWatch, Monitoring
+from bot.monitoring import Integrity, LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
 from bot.oncall.outside import Heartbeat, SlackOutageAlert
-from bot.replicas import Replicas
+from bot.replicas import Replicas, Startup
 from bot.responders import responders_of
 from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
@@ -54,7 +53,6 @@ from bot.slack.build import build as build_slack
 from bot.slack.conversation import CatchUp
 from bot.slack.threads import PATIENCE, Unread
 from bot.slackapi import ask
-from bot.startup import Startup
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store

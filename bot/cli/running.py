@@ -90,7 +90,6 @@ class Shell:
 
     @cached_property
     def hub(self) -> Hub:
-
         scopes = Scopes(self.settings.ledger.workflows)
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 
