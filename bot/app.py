@@ -557,7 +557,7 @@ class Bot:
 
     def http_app(self, connections: int) -> FastAPI:
         """Returns the app of an HTTP server with at most so many connections, with all routes."""
-        from bot.web.build import build
+        from bot.web.server import build
 
         return build(
             self.base,

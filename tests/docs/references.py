@@ -42,7 +42,7 @@ from bot.show import callbacks, desired
 from bot.slack import threads
 from bot.telemetry import Telemetry
 from bot.views import arguments
-from bot.web import build, guard, health
+from bot.web import guard, health, server
 from bot.web.guard import Callers
 from bot.web.questions import LONGEST_WAIT, question_routes
 from bot.web.server import build_app
@@ -692,7 +692,7 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
         ),
         ("an agent's open questions with cards of their own, per channel", str(desired.CARD_LIMIT)),
         ("one request that waits (`wait`)", f"{LONGEST_WAIT} seconds"),
-        ("requests that wait at once", f"{build._MOST_WAITING:,}"),
+        ("requests that wait at once", f"{server._MOST_WAITING:,}"),
         ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),
         ("streams of pushed replies (`/aaep`) at once", str(MOST_READERS)),
         ("an event of an AAEP stream", _bytes(receiver.MAX_EVENT)),
