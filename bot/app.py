@@ -33,9 +33,9 @@ from bot.decisions.log import DecisionLog, prove
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
-from bot.intake.build import IntakeParts
-from bot.intake.build import build as build_told
 from bot.intake.entries import TakingIn
+from bot.intake.intake import IntakeParts
+from bot.intake.intake import build as build_told
 from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
 from bot.monitoring import Integrity, LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
@@ -49,7 +49,7 @@ from bot.show.build import DeliveryParts, resume_when_back
 from bot.show.build import build as build_shown
 from bot.show.messages import put
 from bot.signing import Signing
-from bot.slack.build import build as build_slack
+from bot.slack.app import build as build_slack
 from bot.slack.conversation import CatchUp
 from bot.slack.threads import PATIENCE, Unread
 from bot.slackapi import ask

@@ -21,7 +21,7 @@ import structlog
 
 from bot.base import Base
 from bot.decisions.log import is_vouched_for
-from bot.intake.build import IntakeParts
+from bot.intake.intake import IntakeParts
 from bot.signing import Owing, Signing, settled
 from bot.slack.socket import Background
 from bot.storage.ledger import DatabaseLedger

@@ -25,8 +25,8 @@ from bot.ask.inbox import Inbox
 from bot.ask.producers import Producers
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
-from bot.intake.build import IntakeParts
-from bot.intake.channels import Channels
+from bot.intake.intake import IntakeParts
+from bot.intake.notices import Channels
 from bot.monitoring import Monitoring
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages

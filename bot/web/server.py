@@ -27,7 +27,7 @@ from bot.base import Base
 from bot.checks import Check
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
 from bot.feed import Feed
-from bot.intake.build import IntakeParts
+from bot.intake.intake import IntakeParts
 from bot.integrated import Integrated
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
@@ -36,7 +36,7 @@ from bot.people import access
 from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.build import DeliveryParts
 from bot.signing import Signing
-from bot.slack.build import SlackParts
+from bot.slack.app import SlackParts
 from bot.web import clarifications, health, integrations, mcp, push, questions
 from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors
 from core.hub import Hub
