@@ -45,8 +45,8 @@ from bot.replicas import Replicas, Startup
 from bot.responders import responders_of
 from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
-from bot.show.build import DeliveryParts, resume_when_back
-from bot.show.build import build as build_shown
+from bot.show.delivery import DeliveryParts, resume_when_back
+from bot.show.delivery import build as build_shown
 from bot.show.messages import put
 from bot.signing import Signing
 from bot.slack.app import build as build_slack

@@ -25,7 +25,6 @@ from bot.errors import StorageUnavailable
 from bot.settings.load import load_shell_settings, read_environment
 from bot.views import inert
 from bot.views.lists import past_row, row_of
-from bot.views.records import record_json
 from bot.views.tables import Cell, Column, Table
 from bot.views.wording import round_of
 from core.clarification import HUMAN, OPEN, Clarification, agent_key
@@ -33,7 +32,7 @@ from core.clock import iso, moment_of
 from core.errors import BadInput, NotFound, RecordUnreadable
 from core.index import AgentNode, ReadyItem, Session, SessionFact, going_on, ready_queue, session_of, tree
 from core.ledger import Contents
-from core.records import Raw, closed_at
+from core.records import Raw, closed_at, record_json
 from core.summary import PastDecision, is_late, order, several
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")

@@ -23,7 +23,7 @@ from bot.errors import StorageUnavailable
 from bot.intake.notices import Channels, Notices, Teller
 from bot.oncall.build import OnCallBoard
 from bot.routing import Audiences
-from bot.show.build import DeliveryParts
+from bot.show.delivery import DeliveryParts
 from bot.show.replies import Replies
 from bot.signing import Owing
 from bot.storage.store import Store, until_stored

@@ -66,7 +66,7 @@ from bot.oncall.outside import REMOVED
 from bot.people.access import require_answerers
 from bot.routing import Group
 from bot.settings.model import Settings
-from bot.show.build import DeliveryParts
+from bot.show.delivery import DeliveryParts
 from bot.show.desired import RollupThreads
 from bot.show.memory import SlackMemory
 from bot.slack import mrkdwn

@@ -34,7 +34,7 @@ from bot.oncall.build import OnCallBoard
 from bot.oncall.pager import Escalations
 from bot.people import access
 from bot.settings.model import ProducerSettings, Settings, is_loopback
-from bot.show.build import DeliveryParts
+from bot.show.delivery import DeliveryParts
 from bot.signing import Signing
 from bot.slack.app import SlackParts
 from bot.web import clarifications, health, integrations, mcp, push, questions
