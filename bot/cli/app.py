@@ -53,15 +53,15 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from bot.cli import completion
+    from bot.cli import lists
 
-    return completion.ids(ctx, incomplete)
+    return lists.ids(ctx, incomplete)
 
 
 def _agents(ctx: typer.Context, incomplete: str) -> list[str]:
-    from bot.cli import completion
+    from bot.cli import lists
 
-    return completion.agents(ctx, incomplete)
+    return lists.names(ctx, incomplete)
 
 
 def _role(about: str, *names: str, metavar: str = "ROLE") -> Any:
@@ -143,9 +143,9 @@ class AgentsCommand(ShellCommand):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         from typer._click.shell_completion import CompletionItem  # typer exports it nowhere
 
-        from bot.cli import completion
+        from bot.cli import install
 
-        found = completion.of_parser(str(self.name), ctx.args, incomplete)
+        found = install.completions(str(self.name), ctx.args, incomplete)
         return [CompletionItem(value, help=about) for value, about in found]
 
 

@@ -1,5 +1,6 @@
 """`clarify list`, `stale`, `mine`, `show`, `agents`, `ready`, `search`: shows clarifications, who waits for whom, and decisions,
-without a lock, even while the bot runs. Also finds clarifications by id, in any spelling, or by issue number.
+without a lock, even while the bot runs. Also finds clarifications by id, in any spelling, or by issue number, and
+completes ids and names in the shell.
 
 Who waits for whom and who can continue comes from the open questions and the sessions that a bot recorded. Decisions are also
 found that no channel shows.
@@ -7,9 +8,10 @@ found that no channel shows.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 from bot.ask.inbox import seen_sessions
 from bot.cli.output import Output
 from bot.cli.records import exact, table, when, whole
-from bot.cli.running import Shell, answered, checked_role, require_storage, seconds_of
+from bot.cli.running import Shell, answered, checked_role, open_shell, require_storage, seconds_of
 from bot.commands.grammar import id_of
 from bot.decisions.query import Search, Token, parsed, tokens_of
 from bot.errors import StorageUnavailable
@@ -46,6 +48,7 @@ _STYLES = {
 }
 _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot keeps them
 _EVERYTHING = 10**9
+_QUESTION = 60  # characters that the shell shows beside an id
 
 
 async def some(
@@ -472,3 +475,30 @@ def _decision_json(each: PastDecision) -> dict[str, Any]:
         "channel": each.channel,
         "ts": each.ts,
     }
+
+
+def ids(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+    """Returns the open questions whose IDs begin so, the most urgent first, with what they ask."""
+    found = sorted((each for each in _open_ones(ctx) if each.id.startswith(incomplete.upper())), key=order)
+    return [(each.id, inert.clip(inert.line(round_of(each).question), _QUESTION)) for each in found]
+
+
+def names(ctx: Any, incomplete: str) -> list[str]:
+    """Returns the agents and roles that begin so: of open questions and of the configuration."""
+    found = {name for each in _open_ones(ctx) for name in (each.from_, each.to)}
+    with suppress(Exception):
+        found |= {*load_shell_settings(ctx.params.get("config"), read_environment()).responders}
+    return sorted(each for each in found if each.startswith(incomplete) and each.isprintable())
+
+
+def _open_ones(ctx: Any) -> list[Clarification]:
+    """Reads the open questions. None if that fails, since there is no place for an error."""
+    found: list[Clarification] = []
+
+    async def read() -> None:
+        async with open_shell(ctx.params.get("config"), Output(json=False), creates=False) as shell:
+            await each_record(shell.ledger.every(waiting=True), found.append)
+
+    with suppress(Exception):
+        asyncio.run(read())
+    return [each for each in found if each.is_open]

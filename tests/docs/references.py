@@ -32,7 +32,7 @@ from bot.ask.questions import KEYS_KEPT, LARGEST_PAGE, MOST_LISTED, QuestionRefu
 from bot.ask.tools import RECEIPT_LIMIT, TOOLS
 from bot.cli import setup
 from bot.cli.app import app as shell
-from bot.cli.completion import PARSERS
+from bot.cli.install import PARSERS
 from bot.cli.running import EXIT_CODES
 from bot.commands import commands, grammar
 from bot.integrated import commands_of
