@@ -57,7 +57,6 @@ from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import (
@@ -65,6 +64,7 @@ from core.errors import (
     LockTimeout,
 )
 from core.hub import Dispatcher
+from core.ledger import lifecycle
 from core.monitor import Monitor
 
 if TYPE_CHECKING:

@@ -36,11 +36,11 @@ from bot.storage import ledger, opening
 from bot.storage.opening import Kept
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification
 from core.clock import Clock
 from core.errors import BadInput, NotFound
 from core.index import session_of
+from core.ledger import FORGOTTEN
 from core.records import Raw, Subject, forgotten, is_unsettled, names_of, parse, without_person
 from core.summary import Summary
 

@@ -28,10 +28,10 @@ from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, Posted
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import ABANDONED
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, NotFound, Tampered
+from core.ledger import ABANDONED
 from core.questions import asked_and_receipt, state_of
 
 _PATIENCE = timedelta(days=3)  # how long a callback is retried

@@ -2,6 +2,10 @@
 
 uvicorn limits running requests. Timeouts for slow callers, and a share for each address, are a proxy's job. Only connections
 that send nothing are ours: each costs a file descriptor, which the database, Slack and agents need (`_Connection`).
+
+`/mcp` has the tools with which agents ask people, over MCP's streamable HTTP. No state is kept between requests, so each can go to
+another replica: `Questions.ask` recognizes a repeated question by its call's name or its content. The MCP SDK is loaded at the
+first call, so that the bot starts without it.
 """
 
 from __future__ import annotations
@@ -11,18 +15,25 @@ import errno
 import resource
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import h11
 import structlog
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bot.ask.questions import Questions
 from bot.base import Base
 from bot.checks import Check
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
@@ -37,8 +48,10 @@ from bot.settings.model import ProducerSettings, Settings, is_loopback
 from bot.show.delivery import DeliveryParts
 from bot.signing import Signing
 from bot.slack.app import SlackParts
-from bot.web import clarifications, health, integrations, mcp, push, questions
-from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors
+from bot.telemetry import Telemetry
+from bot.web import clarifications, health, integrations, push, questions
+from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors, answer_to, problem, stopping_of
+from bot.web.questions import Waiting, exact_json
 from core.hub import Hub
 
 if TYPE_CHECKING:
@@ -76,6 +89,16 @@ _DESCRIPTORS = 4096
 _MOST_WAITING = 1000  # callers that wait for news at once, so that others are still served
 _POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
+CALL_HEADER = "Clarify-Call"
+"""With it, `clarify mcp` names each call uniquely; if it must repeat the call, the question is not asked twice."""
+_HEADERS = [
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+]
 
 
 def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted = lambda *_: None) -> FastAPI:
@@ -361,7 +384,7 @@ def build(
             callers=askers,
             jwks=partial(signing.published, store) if signing else _no_keys,
         ),
-        mcp.mcp_routes(
+        mcp_routes(
             questions=intake.questions,
             callers=with_pages,
             waiting=waiting,
@@ -403,3 +426,96 @@ def _callers(
         origins=origins,
         local_pages=local_pages,
     )
+
+
+def mcp_routes(
+    *,
+    questions: Questions,
+    callers: Callers,
+    waiting: Waiting,
+    most_listening: int,
+    origins: Sequence[str],
+    telemetry: Telemetry,
+) -> APIRouter:
+    """Returns the route. At most `most_listening` clients listen to tasks at once, since they may do so for days. `origins`:
+    web pages that may call it. `telemetry` counts the outcomes of calls.
+    """
+    served: ASGIApp = _ServedOverHttp(
+        questions, callers, waiting, asyncio.Semaphore(most_listening), telemetry
+    )
+    if origins:
+        served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
+    router = APIRouter()
+    router.routes.append(Route("/mcp", served, include_in_schema=False))
+    return router
+
+
+@dataclass(eq=False)
+class _ServedOverHttp:
+    """The ASGI app: checks the caller, then serves the request with a new transport of the SDK."""
+
+    questions: Questions
+    callers: Callers
+    waiting: Waiting
+    listening: asyncio.Semaphore
+    telemetry: Telemetry
+    _tools: ModuleType | None = field(default=None, init=False)
+    _polled: Any = field(default=None, init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            speaker = self.callers.speaker(request)
+            if request.method != "POST":
+                # GET would open a stream for the server's own messages: it sends none.
+                raise problem(
+                    405,
+                    "METHOD_NOT_ALLOWED",
+                    "Use POST: this endpoint has no event stream.",
+                    headers={"Allow": "POST"},
+                )
+            listens = request.headers.get("mcp-method") == "subscriptions/listen"
+            if listens and self.listening.locked():
+                raise problem(
+                    503,
+                    "TOO_MANY_LISTEN",
+                    "Too many clients listen to tasks. Poll with tasks/get.",
+                    headers={"Retry-After": "60"},
+                )
+            body = await request.body()
+            with suppress(ValueError, RecursionError):  # the transport says what is wrong
+                await self.questions.reading.run(speaker.producer, partial(exact_json, body), len(body))
+        except HTTPException as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        if self._tools is None:
+            self._tools = await asyncio.to_thread(_load)
+            self._polled = self._tools.Polled()
+        call = self._tools.Call(
+            self.questions,
+            self.waiting,
+            speaker,
+            stopping_of(request).wait,
+            self.telemetry,
+            name=request.headers.get(CALL_HEADER),
+            polled=self._polled,
+        )
+        async with self.listening if listens else nullcontext():
+            await call.serve(scope, _replayed(body, receive), send)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that returns the body, which was already read, and then the messages after it."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return read
+
+
+def _load() -> ModuleType:
+    """Imports the module that needs the SDK. Blocking."""
+    from bot.web import tools  # noqa: PLC0415 - at the first call
+
+    return tools
