@@ -34,7 +34,7 @@ def test_slack_takes_the_sample(name: str, made: dict[str, Any]) -> None:
 def test_there_is_a_sample_of_every_kind() -> None:
     kinds = {
         each.__code__: each.__name__
-        for module in (card, forms, lists, lists, page, page, verify)
+        for module in (card, forms, lists, page, verify)
         for _, each in inspect.getmembers(module, inspect.isfunction)
         if each.__annotations__.get("return") in {"Draft", "View"} and not each.__name__.startswith("_")
     }
