@@ -252,7 +252,9 @@ _LAST = 253_402_300_799  # seconds: the end of the year 9999
 _OUTCOMES = frozenset({"answered", "expired", "withdrawn", "closed"})
 _TEXT = (str,)
 _MAYBE_TEXT = (str, dict, type(None))  # an object: the digest of a long one
-# What a receipt says, see `check_form`. Of `asked`, what there was; an integration that asks adds an object under its name.
+PARTS: dict[str, Any] = {"guard": {"server": _TEXT, "tool": _TEXT, "schema_sha256": _TEXT}}
+"""What integrations add to what was `asked`, each under its name; those of others stand in `about`."""
+# What a receipt says, see `check_form`. Of `asked`, what there was.
 _RECEIPT = {
     "iss": _TEXT,
     "aud?": _TEXT,
@@ -266,7 +268,8 @@ _RECEIPT = {
             ("question?", "action?", "context?", "choices?", "multiple?", "schema?", "consequence?")
         ),
         **dict.fromkeys(("risk?", "irreversible?", "arguments?", "approvals?", "default?")),
-        "*?": (dict,),
+        **{f"{name}?": form for name, form in PARTS.items()},
+        "about?": {"*?": (dict,)},
     },
     "outcome": _TEXT,
     "answer": None,
@@ -1460,8 +1463,10 @@ def _duration(text: str) -> float:
     import argparse
     import re
 
-    found = re.fullmatch(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text)
+    found = re.fullmatch(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?", text)
     with suppress(ValueError):
+        if re.fullmatch(r"[\d.]+", text):
+            return float(text)
         if found and any(found.groups()):
             units = (86_400, 3600, 60, 1)
             return sum(float(each or 0) * unit for each, unit in zip(found.groups(), units, strict=True))

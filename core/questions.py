@@ -657,9 +657,13 @@ def asked_and_receipt(record: Clarification) -> dict[str, Any]:
     return {"asked": asked_in(record), "receipt": record.current.receipt}
 
 
+KNOWN_PARTS = frozenset({"guard"})
+"""The integrations whose part of a receipt verifiers know by its form (`clarify.PARTS`)."""
+
+
 def asked_in(record: Clarification) -> dict[str, Any]:
     """Returns what was asked, by the names of the fields of `POST /questions`: after redaction, without the fields that are not
-    set. What an integration says of it stands under the integration's name.
+    set. What an integration says of it stands under its name, if verifiers know its form (`KNOWN_PARTS`), else in `about`.
 
     `approvals` is the number in force: the route may have raised it.
     """
@@ -683,7 +687,10 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     }
     kind = direct.kind if direct else _KINDS_OF_RECORDS[record.kind]
     about = (direct.about if direct else None) or {}
-    return {"kind": kind, **about} | {name: each for name, each in fields.items() if each is not None}
+    parts: dict[str, Any] = {name: each for name, each in about.items() if name in KNOWN_PARTS}
+    if others := {name: each for name, each in about.items() if name not in KNOWN_PARTS}:
+        parts["about"] = others
+    return {"kind": kind, **parts} | {name: each for name, each in fields.items() if each is not None}
 
 
 def risk_of(wanted: Confirmation) -> dict[str, str | None] | None:

@@ -828,6 +828,14 @@ def forget(
             help="A person instead, by Slack user ID: everything about them except signed decisions. Lists what stays.",
         ),
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="With --person: what agents were told instead of the ID, such as an e-mail address. Repeatable.",
+        ),
+    ] = None,
     producer: Annotated[
         str | None,
         typer.Option(
@@ -845,7 +853,7 @@ def forget(
     if (name is None) == (person is None):
         raise BadInput("Name a session, a question, or a person with --person.")
     if person is not None:
-        return lambda shell: copies.forget_person(shell, person, yes=yes)
+        return lambda shell: copies.forget_person(shell, person, names or (), yes=yes)
     return lambda shell: copies.forget(shell, name or "", producer, abandon=abandon, yes=yes)
 
 

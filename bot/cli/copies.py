@@ -143,8 +143,8 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     _tell_forgotten(shell, found, traces, new, files)
 
 
-async def forget_person(shell: Shell, user: str, *, yes: bool) -> None:
-    """Delete what is stored about a person, but for signed decisions."""
+async def forget_person(shell: Shell, user: str, names: Sequence[str], *, yes: bool) -> None:
+    """Delete what is stored about a person, but for signed decisions. `names`: others than their `[identities]` say."""
     try:
         user_id(user)
     except ValueError as error:
@@ -158,7 +158,7 @@ async def forget_person(shell: Shell, user: str, *, yes: bool) -> None:
         forgetting.forget_person,
         kept_in(shell.settings),
         user,
-        {alias} if alias else set(),
+        {*names, *([alias] if alias else ())},
         now=SystemClock().now(),
         forget_viewer=forget_viewer,
     )
@@ -190,8 +190,8 @@ def _what_still_names(user: str, remains: Remains) -> Iterator[str]:
         yield f"On-call overrides that still apply and name them: {remains.overrides}. See `/clarify oncall overrides`."
     if remains.decided:
         yield (
-            f"Signed decisions name them: {_listed(remains.decided)}. They stay, so that they can be verified. To delete a question "
-            "with its receipt: clarify forget ID."
+            f"Closed questions still name them: {_listed(remains.decided)}. What a receipt or the log of decisions proves stays, so "
+            "that it can be verified. To delete a question with its receipt: clarify forget ID."
         )
     yield f"{user} may also be named in clarify.toml, calendars, Slack and backups, which are not changed."
 

@@ -49,6 +49,9 @@ _STYLES = {
 _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot keeps them
 _EVERYTHING = 10**9
 _QUESTION = 60  # characters that the shell shows beside an id
+# Shells evaluate what they are offered, and agents write it.
+_OFFERED_NAME = re.compile(r"[A-Za-z0-9_.@/-]+")
+_UNSAFE = re.compile(r"[^\w ,.?!-]+")
 
 
 async def some(
@@ -480,7 +483,7 @@ def _decision_json(each: PastDecision) -> dict[str, Any]:
 def ids(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """Returns the open questions whose IDs begin so, the most urgent first, with what they ask."""
     found = sorted((each for each in _open_ones(ctx) if each.id.startswith(incomplete.upper())), key=order)
-    return [(each.id, inert.clip(inert.line(round_of(each).question), _QUESTION)) for each in found]
+    return [(each.id, inert.clip(_harmless(round_of(each).question), _QUESTION)) for each in found]
 
 
 def names(ctx: Any, incomplete: str) -> list[str]:
@@ -488,7 +491,12 @@ def names(ctx: Any, incomplete: str) -> list[str]:
     found = {name for each in _open_ones(ctx) for name in (each.from_, each.to)}
     with suppress(Exception):
         found |= {*load_shell_settings(ctx.params.get("config"), read_environment()).responders}
-    return sorted(each for each in found if each.startswith(incomplete) and each.isprintable())
+    return sorted(each for each in found if each.startswith(incomplete) and _OFFERED_NAME.fullmatch(each))
+
+
+def _harmless(text: str) -> str:
+    """Returns a text as one line of words, without what means something to a shell or to rich."""
+    return " ".join(_UNSAFE.sub(" ", inert.line(text)).split())
 
 
 def _open_ones(ctx: Any) -> list[Clarification]:

@@ -287,8 +287,10 @@ class Pages:
     async def is_covered(self, row: MessageRow) -> bool:
         """Whether other pages to the same target cover all open incidents of `row`."""
         related = await self.incidents.related([each for each, _ in _items(row)])
-        rows = await self.messages.of_pages(_pages(related))
-        return covers(row, [each for each in rows if each.target == row.target], related)
+        rows = [each for each in await self.messages.of_pages(_pages(related)) if each.target == row.target]
+        # A newer list may also be about other matters, which decide whether it stays.
+        listed = await self.incidents.all({incident for each in rows for incident, _ in _items(each)})
+        return covers(row, rows, {each.id: each for each in (*related, *listed)}.values())
 
     async def clarifications_of(self, row: MessageRow) -> tuple[str, ...]:
         """The clarifications of the page with this message."""
@@ -347,7 +349,7 @@ def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[
     or reminder that cannot be posted, about another one of its question, or any about the escalated question. If `row` is
     posted, only posted ones count; else also those whose failure is one of the incident's own step. Once all of them are closed,
     a newer page about them that stays in direct messages is enough: `row` was not deleted in time.
-    `incidents`: those of all the pages, as far as they share an incident or a question with `row`.
+    `incidents`: those of all the pages, and those that share a question with `row`.
     """
     known = {each.id: each for each in incidents}
     theirs = [(each, *pair) for each in others if each.failed in {None, DELETED} for pair in _items(each)]
@@ -375,7 +377,7 @@ def covers(row: MessageRow, others: Iterable[MessageRow], incidents: Collection[
 
 def _stays(row: MessageRow, known: Mapping[int, Incident]) -> bool:
     """Whether a page in direct messages stays, as its user has seen it, and says how all that it is about ended."""
-    is_over = not any(known[each].is_open for each, _ in _items(row) if each in known)
+    is_over = all(each in known and not known[each].is_open for each, _ in _items(row))
     return is_over and row.ts is not None and row.failed is None and row.seen and is_user(row.target)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -147,14 +148,23 @@ def find_about(tx: Tx, subject: Subject) -> tuple[list[str], list[str]]:
 
 
 def find_naming(tx: Tx, user: str) -> tuple[list[str], list[str]]:
-    """Returns the ids of stored texts, and the one-time keys, in which a Slack user id stands."""
+    """Returns the ids of the stored texts that a person, by their Slack user id, wrote or was told, and the one-time keys about
+    them. A text in which someone else names them is not theirs.
+    """
     named = re.compile(rf"\b{re.escape(user)}\b")
     texts = [
         row["id"]
         for row in tx.rows("select id, body from texts")
-        if named.search(f"{row['id']} {row['body']}")
+        if named.search(row["id"]) or _written_by(row["body"]) == user
     ]
     return texts, [row["key"] for row in tx.rows("select key from onces") if named.search(row["key"])]
+
+
+def _written_by(body: str) -> object:
+    with suppress(ValueError):
+        kept = json.loads(body)
+        return kept.get("user") if isinstance(kept, dict) else None
+    return None
 
 
 def forget(tx: Tx, texts: Sequence[str], onces: Sequence[str]) -> None:

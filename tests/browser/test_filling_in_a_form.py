@@ -80,7 +80,7 @@ async def test_form_is_filled_in_and_corrected(visit: Visit, way: str) -> None:
         assert await serious(page) == []
         await hand.fill(page, modal.get_by_label("Tracker"), "https://example.org/4.1")
         await hand.press(page, modal.get_by_role("button", name="Send answer"))
-        over = page.locator("main article").filter(has_text="Start: 2026-12-01 08:30 UTC")
+        over = page.locator("main article").filter(has_text="Start: Dec 1, 2026 at 08:30")
         await expect(over).to_be_visible()
         state = (await http.get(f"/questions/{asked['id']}", params={"wait": 30})).json()
         assert state["answer"] == ANSWER

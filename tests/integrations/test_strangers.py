@@ -230,7 +230,7 @@ async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_wa
         call = asyncio.create_task(http.post("/night/lamp/off", json="please"))
         card = await stage.card("Turn the lamp off")
         asked = (await http.get("/questions")).json()["questions"][0]
-        assert asked["asked"]["night"] == {"lamp": 1}
+        assert asked["asked"]["about"] == {"night": {"lamp": 1}}
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
         assert (await call).json() == {"id": asked["id"], "who": "local", "said": '"please"'}
         assert [asked["id"]] == sys.modules["clarify_night"].STORED

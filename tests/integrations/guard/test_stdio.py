@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
@@ -86,8 +87,10 @@ async def test_agent_that_was_told_to_wait_gets_the_result_with_another_tool(sta
         again = await client.call_tool("wait_for_call", {"id": named})
         assert words(again) == words(waiting)
         await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
-        for _ in range(2):
-            assert words(await client.call_tool("wait_for_call", {"id": named})) == "delete_user done"
+        async with asyncio.timeout(60):  # a busy machine may take longer than one wait
+            while (said := words(await client.call_tool("wait_for_call", {"id": named}))) == words(waiting):
+                pass
+        assert said == words(await client.call_tool("wait_for_call", {"id": named})) == "delete_user done"
         unknown = await client.call_tool("wait_for_call", {"id": "CLR-1-001"})
         assert (unknown.is_error, words(unknown)) == (True, "No call with the id 'CLR-1-001' waits here.")
         assert guarded.heard() == [["delete_user", {"name": "ann", "purge": False}]]

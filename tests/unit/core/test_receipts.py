@@ -23,6 +23,7 @@ from bot.signing import KeyPlace, NotEd25519, Signing, jwk_of, read_key
 from core.approvals import accepted
 from core.clarification import Answer, Clarification, Confirmation, Direct, Requester, round_with
 from core.matching import followed_up, reopened
+from core.questions import KNOWN_PARTS
 from core.receipts import INLINE, canonical, claims_of, digest, says_the_same
 from core.records import Book, agrees, as_of, dump, packed, parse, unpacked, unsigned_rounds
 from core.transitions import abandoned, amended, answered, opened
@@ -391,8 +392,8 @@ def last_letter(receipt: str) -> str:
         ({"header": {"alg": "Ed25519"}}, "it is signed with 'Ed25519'"),
         ({"claims": {"only_if": "Tuesday"}}, "it has fields that are not known here: 'only_if'"),
         (
-            {"claims": {"asked": {"kind": "approval", "only_if": 1}}},
-            "it.asked.only_if is a value of another kind than it must be",
+            {"claims": {"asked": {"kind": "approval", "only_if": {"at": 1}}}},
+            "it.asked has fields that are not known here",
         ),
         ({"claims": {"outcome": "revoked"}}, "its outcome is not known here: 'revoked'"),
         (
@@ -499,3 +500,7 @@ def test_edit_of_a_large_integer_names_what_it_was() -> None:
     assert claims["answer"]["arguments"]["id"] == str(2**64)
     (edit,) = claims["edits"]
     assert edit["was_sha256"] == digest(canonical(LARGE))
+
+
+def test_verifiers_know_the_parts_that_stand_by_themselves() -> None:
+    assert clarify.PARTS.keys() == KNOWN_PARTS

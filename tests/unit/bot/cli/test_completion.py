@@ -37,6 +37,27 @@ def test_completion_offers_ids_and_agents(prompt: Prompt) -> None:
     assert completed("list --to arch") == {"architect"}
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_p8_no_shell_evaluates_what_agents_wrote(prompt: Prompt, shell: str) -> None:
+    prompt.asked("Which? \\$(touch pwned) `touch pwned` [/b] \"; touch pwned; ' <b>")
+    env = {
+        "_CLARIFY_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "clarify show ",
+        "COMP_CWORD": "2",
+    }
+    env |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_WORD_TO_COMPLETE": ""}
+    env["COMP_WORDS"] = "clarify show "
+    done = CliRunner(env=env).invoke(app, [], prog_name="clarify", catch_exceptions=False)
+    assert "CLR-42-001" in done.stdout
+    offered = done.stdout.partition("CLR-42-001")[2]
+    assert not set("\\$`[]<>;") & set(offered)
+
+
+def test_p8_names_that_a_shell_would_read_are_not_offered(prompt: Prompt) -> None:
+    prompt.ask(42, "$(touch pwned)", "architect")
+    assert completed("list --from ") == {"architect"}
+
+
 def test_completion_of_an_empty_folder_offers_nothing_and_creates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
