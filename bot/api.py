@@ -29,9 +29,8 @@ from bot.http import (
     retry_after,
     words,
 )
-from bot.intake.earlier import NOT_EMPTY, Earlier
-from bot.intake.entries import NOT_NOW, Counted
-from bot.intake.telling import Teller
+from bot.intake.entries import NOT_EMPTY, NOT_NOW, Counted, Earlier
+from bot.intake.notices import Teller
 from bot.mailing import EventFollower, Follower, Host, Message, Post, outcome_of
 from bot.oncall.feeds import AHEAD, BEFORE, OnCallSource, Shift, SourceError, Timetable, whole
 from bot.oncall.outside import OutsidePager, PagerText
@@ -53,8 +52,7 @@ from bot.settings.model import (
     time_zone,
     url_host,
 )
-from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.show.posting import signature
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater, signature
 from bot.storage.changes import Position, RecordChange, following
 from bot.storage.opening import reading
 from bot.storage.store import Acting, Store, until_stored
@@ -74,8 +72,8 @@ from bot.views.inert import (
     size,
     split_live,
 )
+from bot.views.locale import in_words
 from bot.views.notices import listed
-from bot.views.numerals import in_words
 from bot.views.tables import Cell, Column, Table
 from clarify import strict_json
 from core.clarification import Clarification

@@ -2,7 +2,7 @@
 """Builds, joins, starts and stops the bot.
 
 `Bot` says which part gets which others, what runs in the background, and what a change of a record is passed to. In which
-order a bot that leads takes up its work: see `bot.startup`.
+order a bot that leads takes up its work: see `bot.replicas`.
 """
 
 from __future__ import annotations
@@ -33,33 +33,30 @@ from bot.decisions.log import DecisionLog, prove
 from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailable
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
-from bot.intake.build import IntakeParts
-from bot.intake.build import build as build_told
-from bot.intake.earlier import TakingIn
+from bot.intake.entries import TakingIn
+from bot.intake.intake import IntakeParts
+from bot.intake.intake import build as build_told
 from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
-from bot.integrity import Integrity
-from bot.monitoring import LedgerWatch, Monitoring
+from bot.monitoring import Integrity, LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
 from bot.oncall.build import build as build_oncall
 from bot.oncall.outside import Heartbeat, SlackOutageAlert
-from bot.replicas import Replicas
+from bot.replicas import Replicas, Startup
 from bot.responders import responders_of
 from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
-from bot.show.build import DeliveryParts, resume_when_back
-from bot.show.build import build as build_shown
+from bot.show.delivery import DeliveryParts, resume_when_back
+from bot.show.delivery import build as build_shown
 from bot.show.messages import put
 from bot.signing import Signing
-from bot.slack.build import build as build_slack
+from bot.slack.app import build as build_slack
 from bot.slack.conversation import CatchUp
 from bot.slack.threads import PATIENCE, Unread
 from bot.slackapi import ask
-from bot.startup import Startup
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import (
@@ -67,6 +64,7 @@ from core.errors import (
     LockTimeout,
 )
 from core.hub import Dispatcher
+from core.ledger import lifecycle
 from core.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -559,7 +557,7 @@ class Bot:
 
     def http_app(self, connections: int) -> FastAPI:
         """Returns the app of an HTTP server with at most so many connections, with all routes."""
-        from bot.web.build import build
+        from bot.web.server import build
 
         return build(
             self.base,

@@ -12,8 +12,7 @@ from bot.settings.model import Settings
 from bot.slackapi import Availability, Gateway, SlackClient
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
-from bot.views.links import links_by_producer
-from bot.views.render import Renderer
+from bot.views.render import Renderer, links_by_producer
 from core.clarification import Clarification
 from core.clock import Clock, ConcurrencyLimit
 from core.index import Index

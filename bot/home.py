@@ -33,10 +33,9 @@ from bot.settings.model import RouteSettings
 from bot.slackapi import Gateway, Later, Never, Outcome, Place, Sent, Unknown
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
-from bot.views import home as views
+from bot.views import lists as views
 from bot.views.codec import HomePress, HomeSection
-from bot.views.home import Chosen, DutyLine
-from bot.views.lists import QuestionRow, row_of
+from bot.views.lists import Chosen, DutyLine, QuestionRow, row_of
 from bot.views.render import Renderer
 from bot.views.wording import round_of
 from core.clarification import Clarification

@@ -20,9 +20,8 @@ from bot.commands.grammar import VERBS, SlackCommand
 from bot.commands.lists import SlackHost
 from bot.errors import SlackError, StorageUnavailable
 from bot.feed import Consumer, Mirror
-from bot.intake.earlier import TakingIn
-from bot.intake.entries import Entries
-from bot.intake.telling import Teller
+from bot.intake.entries import Entries, TakingIn
+from bot.intake.notices import Teller
 from bot.mailing import Follower, Host, Mailer
 from bot.retention.forget import LocalFiles
 from bot.settings.model import Configuration, Settings

@@ -16,17 +16,15 @@ import structlog
 from bot.ask.questions import Questions
 from bot.http import HttpClient
 from bot.intake.entries import Entries
-from bot.intake.telling import Teller
-from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.show.posting import Posted, post
+from bot.intake.notices import Teller
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, Posted, RetryLater, post
 from bot.storage.changes import RecordChange
 from bot.storage.ledger import tell
 from bot.storage.store import Store
 from bot.storage.tx import Tx, batches
-from core.bus import FORGOTTEN, executed
 from core.clarification import Clarification
 from core.clock import Clock
-from core.ledger import Ledger
+from core.ledger import FORGOTTEN, Ledger, executed
 
 _log = structlog.get_logger("clarify.integrations")
 _PATIENCE = timedelta(days=3)  # how long a message is retried
@@ -101,7 +99,7 @@ class Follower(Protocol):
     parties: Mapping[str, str]
 
     def wants(self, change: RecordChange) -> bool:
-        """Returns whether a change matters, judged by its events (`core.bus.told_in`). If not, the bot doesn't read the record."""
+        """Returns whether a change matters, judged by its events (`core.ledger.told_in`). If not, the bot doesn't read the record."""
 
     def owes(self, change: RecordChange, record: Clarification, tx: Tx) -> Iterable[Message]:
         """Returns the messages to send about a change. `record` is as of the change, or newer.

@@ -4,6 +4,8 @@ Keeps unknown fields. `Book` holds the records that a decision reads, inside its
 
 `forgotten` removes the contents of a record, and keeps who asked whom when, and how it ended. It keeps only the fields
 listed here, so unknown ones are removed too. Repeating it changes nothing.
+
+`record_json` is a clarification as programs see it: with `--json`, and at `/clarifications`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Protocol, get_args
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from core.approvals import approved_by
 from core.clarification import (
     DONE,
     ID,
@@ -30,10 +33,13 @@ from core.clarification import (
     CloseReason,
     Record,
     Round,
+    answer_of,
     parse_id,
     round_with,
 )
+from core.clock import iso
 from core.errors import NotFound
+from core.matching import author_of
 from core.names import whole_characters
 
 Raw = dict[str, Any]
@@ -75,6 +81,21 @@ _KEPT_OF_ROUND = (
     "escalated_for",
     "via",
     "sla_minutes",
+)
+_JSON_FIELDS = (
+    "id",
+    "issueNumber",
+    "from",
+    "to",
+    "topic",
+    "blocking",
+    "status",
+    "round",
+    "maxRounds",
+    "created",
+    "staleAfter",
+    "resolvedAt",
+    "revision",
 )
 
 
@@ -475,3 +496,55 @@ def _as_written(record: Record) -> Raw:
 
 def _only(raw: Mapping[str, Any], names: Iterable[str]) -> Raw:
     return {name: raw[name] for name in names if raw.get(name) is not None or name in _KEPT_OF_RECORD}
+
+
+def record_json(record: Clarification) -> dict[str, Any]:
+    """Returns the ledger's own fields and the latest answer: text, what the agent got, who, when, how. For a form
+    also `schema`. Omits the reply token and what only producers and we need.
+    """
+    raw = record.model_dump(mode="json", by_alias=True)
+    asked, answer = record.asked, answer_of(record)
+    return {field: raw[field] for field in _JSON_FIELDS} | {
+        "thread": [entry.as_json() for entry in record.thread],
+        "question": record.question,
+        "context": asked.context,
+        "acceptedResponseKinds": list(asked.kinds),
+        "choices": [{"value": each.value, "label": each.label} for each in asked.choices],
+        "confirmation": _consent_json(record),
+        "expiresAt": _moment(asked.expires_at),
+        "via": asked.via,
+        "heldBack": asked.held_back,
+        "escalatedFor": record.attention.escalated_for if record.status == "escalated" else None,
+        "answer": answer.body if answer else None,
+        "response": record.given.response,
+        "rationale": record.given.rationale,
+        "decidedBy": record.given.decided_by or (author_of(answer.from_) if answer else None),
+        "answeredAt": _moment(record.given.answered_at or (answer.timestamp if answer else None)),
+        "answeredThrough": record.given.answered_by.surface if record.given.answered_by else None,
+        "receipt": record.current.receipt,
+        **({"schema": asked.direct.form} if asked.direct and asked.direct.form else {}),
+    }
+
+
+def _consent_json(record: Clarification) -> dict[str, Any] | None:
+    """Returns the action to approve, or None for a question."""
+    wanted = record.current.confirmation
+    if wanted is None:
+        return None
+    return {
+        "action": wanted.action,
+        "consequence": wanted.consequence,
+        "riskLevel": wanted.risk_level,
+        "irreversible": wanted.irreversible,
+        "reversibility": wanted.reversibility,
+        "defaultDecision": wanted.default_decision,
+        "allowedReplies": list(wanted.allowed),
+        "extraContext": wanted.extra_context or {},
+        "arguments": record.current.arguments,
+        "approvedBy": approved_by(record.current),
+        "approvalsNeeded": record.asked.needed,
+    }
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)

@@ -23,7 +23,7 @@ from httpx._transports import default as _default
 from bot import integrations
 from bot.people import access
 from bot.storage import postgres
-from bot.storage.lease import Terms
+from bot.storage.server import Terms
 from bot.storage.store import Store
 from core.router import Router
 from tests.kit import world

@@ -53,15 +53,15 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from bot.cli import completion
+    from bot.cli import lists
 
-    return completion.ids(ctx, incomplete)
+    return lists.ids(ctx, incomplete)
 
 
 def _agents(ctx: typer.Context, incomplete: str) -> list[str]:
-    from bot.cli import completion
+    from bot.cli import lists
 
-    return completion.agents(ctx, incomplete)
+    return lists.names(ctx, incomplete)
 
 
 def _role(about: str, *names: str, metavar: str = "ROLE") -> Any:
@@ -143,9 +143,9 @@ class AgentsCommand(ShellCommand):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         from typer._click.shell_completion import CompletionItem  # typer exports it nowhere
 
-        from bot.cli import completion
+        from bot.cli import install
 
-        found = completion.of_parser(str(self.name), ctx.args, incomplete)
+        found = install.completions(str(self.name), ctx.args, incomplete)
         return [CompletionItem(value, help=about) for value, about in found]
 
 
@@ -373,7 +373,7 @@ def search(
     ] = 50,
 ) -> _Act:
     """Find decisions again, newest first: by words in the question, answer, comment, ID or agent's name."""
-    from bot.cli.search import decisions
+    from bot.cli.lists import decisions
 
     return lambda out, config: decisions(
         out, config, words or (), by=by, agent=agent, since=since, until=until, limit=limit
@@ -762,17 +762,17 @@ def abandon(
 @_command(_TOGETHER, in_shell=True)
 def agents() -> _Work:
     """Show your agents: who is blocked, by whom and for how long."""
-    from bot.cli import boards
+    from bot.cli import lists
 
-    return boards.agents
+    return lists.agents
 
 
 @_command(_TOGETHER, in_shell=True)
 def ready() -> _Work:
     """Show which sessions are ready to continue, and what blocks the rest."""
-    from bot.cli import boards
+    from bot.cli import lists
 
-    return boards.ready
+    return lists.ready
 
 
 def _of_integration(read: Callable[..., Any]) -> Callable[..., _Work]:

@@ -6,10 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from bot.cli.lists import by_id, one
-from bot.cli.running import Shell
-from bot.cli.waiting import answered, is_served_here, seconds_of
+from bot.cli.running import Shell, answered, is_served_here, seconds_of
 from bot.views import inert
-from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
 from core.approvals import check_reason, version_of
@@ -25,6 +23,7 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected, BadInput, ConsentRefused
 from core.names import whole_characters
+from core.records import record_json
 
 _EXAMPLE = 'clarify request --from engineer --to architect --issue 42 "Which database?"'
 _LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have

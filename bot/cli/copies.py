@@ -15,13 +15,11 @@ from bot.errors import BackupError, StorageError
 from bot.home import forget_viewer
 from bot.integrated import local_files
 from bot.retention import forget as forgetting
-from bot.retention import person as persons
 from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import move as move_to
 from bot.retention.backup import restore as put_back
-from bot.retention.forget import Erased, Found, Traces
-from bot.retention.person import Remains, Removed
+from bot.retention.forget import Erased, Found, Remains, Removed, Traces
 from bot.settings.load import load_shell_settings, read_environment
 from bot.settings.model import ShellSettings, user_id
 from bot.storage.opening import Kept, kept_at
@@ -157,7 +155,7 @@ async def forget_person(shell: Shell, user: str, names: Sequence[str], *, yes: b
         )
     alias = shell.settings.identities.get(user)
     removed, remains = await asyncio.to_thread(
-        persons.forget_person,
+        forgetting.forget_person,
         kept_in(shell.settings),
         user,
         {*names, *([alias] if alias else ())},

@@ -1,5 +1,6 @@
 # ruff: noqa: T201 - it shows people what it changes
-"""`clarify hook AGENT --install` and `clarify mcp --install AGENT`: merges our settings into a coding agent's own files.
+"""`clarify hook AGENT --install` and `clarify mcp --install AGENT`: merges our settings into a coding agent's own files. Also what
+the shell completes of the commands that agents start.
 
 It writes no secrets: the token comes from CLARIFY_TOKEN in the agent's environment.
 """
@@ -135,6 +136,29 @@ def mcp_parser() -> argparse.ArgumentParser:
     add("--install", choices=["claude-code", "codex"], help=where)
     add("--dry-run", action="store_true", help="show what would be written, and write nothing")
     return parser
+
+
+PARSERS = {
+    "ask": lambda: clarify.shell_parser("ask"),
+    "approve": lambda: clarify.shell_parser("approve"),
+    "hook": hook_parser,
+    "mcp": mcp_parser,
+    "guard": clarify.guard_parser,
+}
+
+
+def completions(command: str, words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
+    """Returns what may follow `words` of a command of argparse's: options, or the choices of an option or argument."""
+    actions = PARSERS[command]()._actions  # noqa: SLF001 - argparse has no other list of them
+    by_option = {option: each for each in actions for option in each.option_strings}
+    before = by_option.get(words[-1]) if words else None
+    if before is not None and before.nargs != 0:
+        found = [(str(each), "") for each in before.choices or ()]
+    elif incomplete.startswith("-"):
+        found = [(option, each.help or "") for option, each in by_option.items() if option.startswith("--")]
+    else:
+        found = [(str(each), "") for one in actions if not one.option_strings for each in one.choices or ()]
+    return [(value, about) for value, about in found if value.startswith(incomplete)]
 
 
 def _check_hook(parser: argparse.ArgumentParser, arguments: Any) -> None:

@@ -1,28 +1,57 @@
-"""`clarify list`, `stale`, `mine`, `show`: lists clarifications without a lock, even while the bot runs. Also finds
-clarifications by id, in any spelling, or by issue number.
+"""`clarify list`, `stale`, `mine`, `show`, `agents`, `ready`, `search`: shows clarifications, who waits for whom, and decisions,
+without a lock, even while the bot runs. Also finds clarifications by id, in any spelling, or by issue number, and
+completes ids and names in the shell.
+
+Who waits for whom and who can continue comes from the open questions and the sessions that a bot recorded. Decisions are also
+found that no channel shows.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
-from bot.cli.records import table, whole
-from bot.cli.running import Shell, checked_role
-from bot.cli.waiting import answered, seconds_of
+from bot.ask.inbox import seen_sessions
+from bot.cli.output import Output
+from bot.cli.records import exact, table, when, whole
+from bot.cli.running import Shell, answered, checked_role, open_shell, require_storage, seconds_of
 from bot.commands.grammar import id_of
-from bot.views.lists import row_of
-from bot.views.records import record_json
+from bot.decisions.query import Search, Token, parsed, tokens_of
+from bot.errors import StorageUnavailable
+from bot.settings.load import load_shell_settings, read_environment
+from bot.views import inert
+from bot.views.lists import past_row, row_of
+from bot.views.tables import Cell, Column, Table
 from bot.views.wording import round_of
-from core.clarification import OPEN, Clarification, agent_key
+from core.clarification import HUMAN, OPEN, Clarification, agent_key
+from core.clock import iso, moment_of
 from core.errors import BadInput, NotFound, RecordUnreadable
+from core.index import AgentNode, ReadyItem, Session, SessionFact, going_on, ready_queue, session_of, tree
 from core.ledger import Contents
-from core.records import Raw
-from core.summary import is_late, order
+from core.records import Raw, closed_at, record_json
+from core.summary import PastDecision, is_late, order, several
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which question? Give its id or issue number: CLR-42-001, or 42. (The shell reads an unquoted #42 as a comment.)"
+_NAME, _LISTED, _DEEPEST = 60, 3, 12
+_STYLES = {
+    "blocked": "bold red",
+    "clarifying": "yellow",
+    "working": "green",
+    "idle": "dim",
+}
+_HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot keeps them
+_EVERYTHING = 10**9
+_QUESTION = 60  # characters that the shell shows beside an id
+# Shells evaluate what they are offered, and agents write it.
+_OFFERED_NAME = re.compile(r"[A-Za-z0-9_.@/-]+")
+_UNSAFE = re.compile(r"[^\w ,.?!-]+")
 
 
 async def some(
@@ -194,3 +223,290 @@ async def each_record(every: AsyncGenerator[Contents], take: Callable[[Clarifica
 
 def unreadable(clarification: str) -> str:
     return f"{clarification} cannot be read: its row in the database is not valid."
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """`problems`: messages about records that could not be read."""
+
+    records: Sequence[Clarification]
+    sessions: Sequence[SessionFact]
+    problems: list[str]
+
+
+async def agents(shell: Shell) -> None:
+    """Show who is blocked, on whom, since when, and who is asked."""
+    fleet = await _fleet_of(shell)
+    rows = tree(fleet.records, fleet.sessions)
+    shell.out.show(_agents_json(rows), _agents_table(rows, shell.clock.now()))
+    shell.tell_problems(fleet.problems)
+
+
+async def ready(shell: Shell) -> None:
+    """Show who can continue, and what blocks the rest."""
+    fleet = await _fleet_of(shell)
+    items = ready_queue(fleet.records, [_with_issue(fact, fleet.records) for fact in fleet.sessions])
+    on = {each.id: each.to for each in fleet.records}
+    shell.out.show(_ready_json(items, on), _ready_table(items, on, shell.clock.now()))
+    shell.tell_problems(fleet.problems)
+
+
+def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
+    """Returns the rows as a table, each agent below the one that it waits for."""
+    columns = (
+        Column("Agent"),
+        Column("Status", whole=True),
+        Column("Waits for"),
+        Column("Since", whole=True),
+        Column("Clarifications"),
+        Column("To answer"),
+        Column("Issues"),
+    )
+    return Table(columns, [_agent_cells(row, now) for row in rows], empty="No agent is active.")
+
+
+async def _fleet_of(shell: Shell) -> _Fleet:
+    """Reads the questions and the sessions; prints a note if the sessions cannot be read."""
+    records: list[Clarification] = []
+    waiting: set[Session] = set()
+    over: dict[Session, datetime] = {}
+
+    def take(record: Clarification) -> None:
+        if record.is_open:
+            records.append(record)
+        key, ended = session_of(record), closed_at(record)
+        if ended is None:
+            waiting.add(key)
+        else:
+            over[key] = max(ended, over.get(key, ended))
+
+    since = shell.clock.now() - _HEARD_WITHIN
+    problems = await each_record(shell.ledger.every(since=since), take)
+    known = await _sessions(shell)
+    return _Fleet(records, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
+
+
+async def _sessions(shell: Shell) -> list[SessionFact]:
+    since = shell.clock.now() - _HEARD_WITHIN
+    try:
+        return await seen_sessions(shell.store, since, _MOST)
+    except StorageUnavailable as error:
+        shell.out.note(f"clarify: cannot read the sessions, showing only the questions: {error}")
+        return []
+
+
+def _agents_json(rows: Sequence[AgentNode]) -> list[dict[str, object]]:
+    """Returns the rows as JSON, in the same order."""
+    return [
+        {
+            "agent": row.agent,
+            "name": row.name,
+            "status": row.status,
+            "under": row.under,
+            "waitsFor": [
+                {
+                    "agent": w.on,
+                    "clarification": w.clarification,
+                    "since": iso(w.since),
+                    "escalated": w.escalated,
+                }
+                for w in row.waits
+            ],
+            "toAnswer": list(row.asked),
+            "issues": list(row.issues),
+            "lastActivity": iso(row.last_event_at) if row.last_event_at else None,
+        }
+        for row in rows
+    ]
+
+
+def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
+    marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in row.waits]
+    branch = f"{'   ' * (min(row.depth, _DEEPEST) - 1)}└─ " if row.depth else ""
+    return [
+        Cell(f"{branch}{_short(row.name or row.agent)}", row.agent, "bold"),
+        Cell(row.status, style=_STYLES[row.status]),
+        _several(list(map(_whom, row.on))),
+        _since(row.since, now),
+        _several(marked),
+        _several(row.asked),
+        _several([str(issue) for issue in row.issues]),
+    ]
+
+
+def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
+    """Sets a session's issue from its questions; 0 if it has none."""
+    if fact.issue:
+        return fact
+    key = (fact.producer, fact.session_id)
+    asked = (each.issue_number for each in records if (each.producer, each.session_id) == key)
+    return replace(fact, issue=next(asked, 0))
+
+
+def _ready_json(items: Sequence[ReadyItem], on: Mapping[str, str]) -> list[dict[str, object]]:
+    """Returns the queue as JSON. `on`: the target of each clarification."""
+    return [
+        {
+            "agent": item.agent,
+            "name": item.name,
+            "ready": not item.blocked_by,
+            "issue": item.issue or None,
+            "producer": item.producer,
+            "session": item.session_id,
+            "blockedBy": [{"clarification": each, "agent": on.get(each)} for each in item.blocked_by],
+            "since": iso(item.since) if item.since else None,
+            "lastActivity": iso(item.last_event_at) if item.last_event_at else None,
+        }
+        for item in items
+    ]
+
+
+def _ready_table(items: Sequence[ReadyItem], on: Mapping[str, str], now: datetime) -> Table:
+    """Returns the queue as a table."""
+    columns = (
+        Column("Agent"),
+        Column("Issue", whole=True),
+        Column("State", whole=True),
+        Column("Blocked by"),
+        Column("Since", whole=True),
+    )
+    rows: list[list[str | Cell]] = [
+        [
+            Cell(_short(item.name or item.agent), item.agent, "bold"),
+            str(item.issue or ""),
+            Cell("blocked", style="bold red") if item.blocked_by else Cell("ready", style="green"),
+            _several([f"{each} ({_whom(on[each])})" if each in on else each for each in item.blocked_by]),
+            _since(item.since, now),
+        ]
+        for item in items
+    ]
+    return Table(columns, rows, empty="No active sessions.")
+
+
+def _since(moment: datetime | None, now: datetime) -> Cell:
+    return when(moment, now) if moment else Cell("")
+
+
+def _whom(role: str) -> str:
+    return "a person" if agent_key(role) == HUMAN else role
+
+
+def _several(names: Sequence[str]) -> Cell:
+    """Lists all names in a pipe, a few on a terminal."""
+    return Cell(several(list(map(_short, names)), _LISTED), ", ".join(names))
+
+
+def _short(name: str) -> str:
+    return inert.named(name, _NAME)
+
+
+def decisions(
+    out: Output,
+    config: Path | None,
+    words: Sequence[str],
+    *,
+    by: str | None,
+    agent: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+) -> None:
+    """Print the decisions that match, newest first. `by`, `agent`, `since`: as the words after these names. `limit`: how many
+    to print at most; 0: all.
+
+    Raises:
+        BadInput: says what was expected.
+        StorageUnavailable: the storage cannot be read.
+    """
+    now = datetime.now(UTC)
+    search = _search(words, {"by": by, "agent": agent}, since, until, now)
+    settings = load_shell_settings(config, read_environment())
+    require_storage(settings)
+    most = limit or _EVERYTHING
+    from bot.decisions.search import find  # noqa: PLC0415 - loads the Slack SDK
+
+    found = find(settings.storage.path, settings.database_url, search, now, most=most + 1)
+    shown = found[:most]
+    span = f" since {exact(now - search.span)}" if search.span else ""
+    span += f" until {exact(search.until)}" if search.until else ""
+    nothing = f"Nothing found in the questions, answers, comments, IDs and agents' names of decisions{span}."
+    data = {"decisions": [_decision_json(each) for each in shown], "more": len(found) > most}
+    out.show(data, table(map(past_row, shown), now, nothing))
+    if len(found) > most:
+        out.note(f"clarify: these are the newest {most}; --limit 0 shows all")
+
+
+def _search(
+    words: Sequence[str],
+    given: Mapping[str, str | None],
+    since: str | None,
+    until: str | None,
+    now: datetime,
+) -> Search:
+    tokens = [
+        token
+        for word in words
+        for token in ([Token(word, is_quoted=True)] if " " in word else tokens_of(word))
+    ]
+    for name, value in given.items():
+        if value is not None:
+            tokens += [Token(name), Token(value, is_quoted=True)]
+    search = parsed(tokens)
+    if since is not None:
+        if search.span is not None:
+            raise BadInput("“since” is given twice.")
+        search = search._replace(span=now - moment_of(since, now, "--since"))
+    if until is not None:
+        search = search._replace(until=moment_of(until, now, "--until"))
+    if not any(search):
+        raise BadInput(
+            "What are you looking for? For example: clarify search rotate keys --by ann@example.com"
+        )
+    return search._replace(by=tuple(each.removeprefix("@") for each in search.by))
+
+
+def _decision_json(each: PastDecision) -> dict[str, Any]:
+    return {
+        "id": each.clarification,
+        "decidedAt": iso(each.at),
+        "agent": each.agent,
+        "outcome": each.outcome,
+        "decision": each.decision,
+        "decidedBy": [{"name": who.name, "user": who.user} for who in each.by],
+        "question": each.question,
+        "answer": each.answer or None,
+        "channel": each.channel,
+        "ts": each.ts,
+    }
+
+
+def ids(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+    """Returns the open questions whose IDs begin so, the most urgent first, with what they ask."""
+    found = sorted((each for each in _open_ones(ctx) if each.id.startswith(incomplete.upper())), key=order)
+    return [(each.id, inert.clip(_harmless(round_of(each).question), _QUESTION)) for each in found]
+
+
+def names(ctx: Any, incomplete: str) -> list[str]:
+    """Returns the agents and roles that begin so: of open questions and of the configuration."""
+    found = {name for each in _open_ones(ctx) for name in (each.from_, each.to)}
+    with suppress(Exception):
+        found |= {*load_shell_settings(ctx.params.get("config"), read_environment()).responders}
+    return sorted(each for each in found if each.startswith(incomplete) and _OFFERED_NAME.fullmatch(each))
+
+
+def _harmless(text: str) -> str:
+    """Returns a text as one line of words, without what means something to a shell or to rich."""
+    return " ".join(_UNSAFE.sub(" ", inert.line(text)).split())
+
+
+def _open_ones(ctx: Any) -> list[Clarification]:
+    """Reads the open questions. None if that fails, since there is no place for an error."""
+    found: list[Clarification] = []
+
+    async def read() -> None:
+        async with open_shell(ctx.params.get("config"), Output(json=False), creates=False) as shell:
+            await each_record(shell.ledger.every(waiting=True), found.append)
+
+    with suppress(Exception):
+        asyncio.run(read())
+    return [each for each in found if each.is_open]

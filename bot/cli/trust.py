@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clarify
 from bot.cli.output import Output, counted
 from bot.cli.records import exact
-from bot.cli.running import require_storage
-from bot.cli.waiting import seconds_of
+from bot.cli.running import require_storage, seconds_of
 from bot.decisions import chain, log
 from bot.errors import ConfigurationError, StorageError
 from bot.http import NETWORK, HttpClient, words

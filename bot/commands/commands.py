@@ -37,8 +37,7 @@ from bot.oncall.build import OnCallBoard
 from bot.oncall.roster import Roster
 from bot.people.access import AccessRefusal, Person, in_time
 from bot.settings.model import Settings
-from bot.show.build import DeliveryParts
-from bot.show.delivery import Delivery
+from bot.show.delivery import Delivery, DeliveryParts
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft

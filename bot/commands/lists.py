@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from bot.commands.grammar import Board, List, Past
 from bot.decisions.search import DecisionSearch
 from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
-from bot.intake.telling import content
+from bot.intake.notices import content
 from bot.oncall.roster import Roster
 from bot.people.access import AccessControl, AccessRefusal, Person, in_time
 from bot.people.directory import People
@@ -40,7 +40,7 @@ from bot.views.lists import (
     session_row,
     unread,
 )
-from bot.views.numerals import in_words
+from bot.views.locale import in_words
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock

@@ -27,10 +27,9 @@ from bot.storage.changes import RecordChange
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
 from bot.views.verify import Proof
-from core.bus import ABANDONED, EXECUTED, FORGOTTEN, RECEIPT
 from core.clarification import Clarification
 from core.clock import Clock
-from core.ledger import Ledger
+from core.ledger import ABANDONED, EXECUTED, FORGOTTEN, RECEIPT, Ledger
 from core.receipts import Checked, Problem, at_round, jti_of, number_of
 from core.records import Subject, signed_rounds
 from core.summary import DecidedBy

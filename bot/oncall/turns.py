@@ -31,8 +31,8 @@ from bot.show.messages import Fresh, put
 from bot.slackapi import Place
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Tx
+from bot.views.page import SHIFT_LISTED, Note, ShiftBegins, ShiftEnds, shift_card
 from bot.views.render import Renderer
-from bot.views.shifts import LISTED, Note, ShiftBegins, ShiftEnds, shift_card
 from core.answers import is_talk, without_mark
 from core.clock import Clock, event_or_time
 
@@ -204,7 +204,7 @@ class Turns:
         ends: dict[str, list[ShiftEnds]] = {}
         for change in changes:
             about = [each for each in self.incidents if each.incident.policy == change.policy.name]
-            items = [await self.page_view.item(each.incident) for each in about[:LISTED]]
+            items = [await self.page_view.item(each.incident) for each in about[:SHIFT_LISTED]]
             notes = await self._notes(about, change.left) if change.came else []
             duty, name = change.duty, change.policy.name
             for user in change.came:

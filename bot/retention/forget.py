@@ -1,11 +1,14 @@
-"""Deletes what is not to be kept: a session or a clarification that someone wants forgotten, and once a day what is over.
+"""Deletes what is not to be kept: a session, a clarification or a person that someone wants forgotten, and once a day what is over.
 
-`forget` does the first in the records, the rest of the storage, Slack, and the files that an integration keeps beside the
-database. It works beside a running bot, in transactions short enough for it to write in between: some clarifications each,
-with all that hangs on them; then the messages that only mention them, or belong to the session alone; at last the session. If
-it is killed, the same call does the rest. Open questions are skipped: close them first. Blocking.
+`forget` deletes sessions and clarifications in the records, the rest of the storage, Slack, and the files that an integration
+keeps beside the database. It works beside a running bot, in transactions short enough for it to write in between: some
+clarifications each, with all that hangs on them; then the messages that only mention them, or belong to the session alone; at last
+the session. If it is killed, the same call does the rest. Open questions are skipped: close them first. Blocking.
 
-`Upkeep` does the second while the bot runs: clarifications that are over, with what hangs on them, and other rows.
+`forget_person` deletes what the bot stores about a person where no signed decision names them, in the same way. What they answered,
+approved or edited stays as it is, since receipts and the log of decisions prove it; `Remains` says where.
+
+`Upkeep` deletes what is over while the bot runs: clarifications, with what hangs on them, and other rows.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ from bot.decisions import log
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
 from bot.oncall.pages import Outside
-from bot.show import erasing, memory, messages, replies
+from bot.show import memory, messages, removal, replies
 from bot.storage import ledger, opening
 from bot.storage.opening import Kept
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx, batches
-from core.bus import FORGOTTEN
 from core.clarification import DONE, ID, Clarification
 from core.clock import Clock
 from core.errors import BadInput, NotFound
 from core.index import session_of
-from core.records import Raw, Subject, forgotten, is_unsettled, parse
+from core.ledger import FORGOTTEN
+from core.records import Raw, Subject, forgotten, is_unsettled, names_of, parse, without_person
 from core.summary import Summary
 
 _log = structlog.get_logger("clarify.integrations")
@@ -47,6 +50,7 @@ Pair = tuple[str, str]
 # In one transaction, for which a bot on SQLite waits: about 15 ms.
 _CLARIFICATIONS = 20
 _ROWS = 100
+_RECORDS = 20  # in one transaction, for which a bot on SQLite waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +287,7 @@ def _forget_shown(
     )
     if not traces.is_all(abandoned=even_waiting):
         return Traces(traces.in_flight, traces.waiting)
-    erasing.queue(tx, messages.forget(tx, about))
+    removal.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
     memory.forget_asked(tx, about)
     incidents.forget(tx, raised)
@@ -316,7 +320,7 @@ def _forget_sessions(subject: Subject, tx: Tx, *, even_waiting: bool) -> Traces:
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """Returns what is to be erased from Slack, what was, and what could not be, by state."""
     with kept.read_only() as tx:
-        return erasing.by_state(tx)
+        return removal.by_state(tx)
 
 
 def is_logged(kept: Kept) -> bool:
@@ -401,7 +405,7 @@ _SWEEPS = (
     pages.SWEEP,
     roster.SWEEP,
     inbox.SWEEP_SESSIONS,
-    erasing.SWEEP,
+    removal.SWEEP,
 )
 
 
@@ -524,3 +528,89 @@ def _is_about(needed: Subject, row: Row) -> bool:
         or (found.get("producer"), found.get("session_id")) in needed.sessions
         or needed.is_in(found.get("said"))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How much was deleted, or had the person removed."""
+
+    home: int = 0
+    texts: int = 0
+    overrides: int = 0
+    pages: int = 0
+    questions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What still names the person. `decided`: the ids of closed questions; `unsettled`: of those that agents wait for; a
+    later call removes them there. `overrides`: how many still apply.
+    """
+
+    decided: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
+    overrides: int = 0
+
+
+def forget_person(
+    kept: Kept, user: str, names: Collection[str], *, now: datetime, forget_viewer: Callable[[Tx, str], bool]
+) -> tuple[Removed, Remains]:
+    """Forgets a Slack user id.
+
+    Args:
+        kept: where the records are.
+        user: their Slack user id.
+        names: what agents are told instead of it, besides what their decisions say.
+        now: overrides that ended before are deleted.
+        forget_viewer: `bot.home.forget_viewer`.
+
+    Raises:
+        StorageUnavailable: repeating the call does the rest.
+    """
+    with kept.read_only() as tx:
+        texts, onces = memory.find_naming(tx, user)
+        entries = incidents.naming(tx, user)
+        found = _records(tx, ledger.naming(tx, user))
+        names = {*names, *(name for record in found for name in names_of(record, user))}
+        named = ledger.naming(tx, user, names)
+    home = in_step(kept, lambda tx: forget_viewer(tx, user))
+    for some in batches(texts, _ROWS):
+        in_step(kept, partial(_forget_texts, some, ()))
+    for some in batches(onces, _ROWS):
+        in_step(kept, partial(_forget_texts, (), some))
+    for numbers in batches(entries, _ROWS):
+        in_step(kept, partial(_forget_entries, numbers, user))
+    overrides, planned = in_step(kept, lambda tx: roster.forget_person(tx, user, now))
+    questions = 0
+    for ids in batches(named, _RECORDS):
+        questions += in_step(kept, partial(_forget_in_records, ids, user, names, now))
+    in_step(kept, lambda tx: tx.tell("forgotten"))
+    kept.purge()
+    with kept.read_only() as tx:
+        left = list(_records(tx, ledger.naming(tx, user, names)))
+    remains = Remains(
+        tuple(record.id for record in left if not is_unsettled(record)),
+        tuple(record.id for record in left if is_unsettled(record)),
+        planned,
+    )
+    return Removed(int(home), len(texts) + len(onces), overrides, len(entries), questions), remains
+
+
+def _forget_texts(texts: Collection[str], onces: Collection[str], tx: Tx) -> None:
+    memory.forget(tx, list(texts), list(onces))
+
+
+def _forget_entries(entries: Collection[int], user: str, tx: Tx) -> None:
+    incidents.forget_person(tx, list(entries), user)
+
+
+def _forget_in_records(ids: Collection[str], user: str, names: Collection[str], now: datetime, tx: Tx) -> int:
+    ledger.hold(tx, ids)
+    return ledger.rewrite(tx, ids, lambda raw: without_person(raw, user, names), "", now)
+
+
+def _records(tx: Tx, ids: list[str]) -> Iterator[Clarification]:
+    for some in batches(ids, _ROWS):
+        for row in tx.rows("select body from clarifications where id in :ids", ids=some):
+            if (record := ledger.record_of(row["body"])) is not None:
+                yield record

@@ -24,15 +24,14 @@ from bot.http import HttpClient, json_body
 from bot.settings.addresses import may_be_called
 from bot.settings.load import signing_key
 from bot.settings.model import Settings
-from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, RetryLater
-from bot.show.posting import Posted, post, signature
+from bot.show.outbox import Backoff, Delivered, GivenUp, Outbox, Outcome, Posted, RetryLater, post, signature
 from bot.storage.changes import RecordChange
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import ABANDONED
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, NotFound, Tampered
+from core.ledger import ABANDONED
 from core.questions import asked_and_receipt, state_of
 
 _PATIENCE = timedelta(days=3)  # how long a callback is retried

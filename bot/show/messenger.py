@@ -1,8 +1,9 @@
 """Reconciles one Slack message with its desired state: posts it once, updates it, moves it or gives it up.
 
-`bot.show.steps` decides the next step. A post is stored as an intent before it is sent. If its outcome is unknown
-(a timeout, a crash), the message is looked up by its metadata for 5 seconds, and only then posted again. Text that
-does not fit continues in the thread (overflow). If a channel refuses a message, it goes to the fallback channel.
+`next_step` decides the next step, from what is stored of the message and Slack's last answer; it is pure. `Messenger` carries the
+steps out. A post is stored as an intent before it is sent. If its outcome is unknown (a timeout, a crash), the message is looked
+up by its metadata for 5 seconds, and only then posted again. Text that does not fit continues in the thread (overflow). If a
+channel refuses a message, it goes to the fallback channel.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from bot.settings.model import Settings
 from bot.show.desired import Desired, DesiredState, Skip
 from bot.show.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.show.messages import TAKEN_UP, Fresh, MessageRow, Messages
-from bot.show.steps import CALLS, NO_TROUBLE, PostTrouble, Step, Tried, next_step
-from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
+from bot.slackapi import GONE, Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown
 from bot.views import inert
 from bot.views.blockkit import classic, newer
 from core.clock import Clock, ConcurrencyLimit
@@ -37,13 +37,181 @@ _SECTION = 2900
 _CLOCKS = 300.0  # seconds by which Slack's clock may be behind ours
 _ADOPTED = "adopted"  # `shown` of a message found by a click: its overflow is still to be posted
 _NOT_BUILT = "could_not_be_built"
+# Seconds for which a post that timed out is looked up before it is posted again: it may still arrive.
+LANDING = 5.0
+_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most late posts arrive within the first
+_LOOK_AGAIN = 1.0
+_APP_RETRY = 30.0
+_ALONE_RETRY = 15.0
+_UNKNOWN_CODE = 300.0  # seconds during which an unknown error code counts as temporary
+_STUBBORN = 3  # server errors for the same layout: then a plainer one is tried
+_SERVER_ERRORS = frozenset({"internal_error", "fatal_error"})
+NOT_NEEDED = "not needed any more"
 
+Call = Literal["look up", "open", "post", "update", "delete"]
+"""The calls to Slack: find a post of unknown outcome, open a person's direct messages, post, update, delete."""
+Act = Literal[
+    "look up", "post", "update", "delete", "landed", "found", "shown", "deleted", "may change",
+    "postpone", "set aside", "give up", "classic", "plain", "move", "say below", "unplaceable",
+]  # fmt: skip
+"""One of `CALLS`, or how to store an outcome."""
+CALLS = frozenset({"look up", "post", "update", "delete"})
+_DONE = Done()
+Layout = Literal["full", "classic", "plain"]
+"""As it should look; in Slack's classic blocks; as plain text with its controls."""
 MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
 """The outcome of a message: it is in Slack; refused for good; not posted, because it is no longer needed; or it will
 be tried again.
 """
 OnOutcome = Callable[[MessageRow, MessageOutcome, str | None], Awaitable[None]]
 """Called with each outcome and its reason. If it raises StorageUnavailable, call it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostTrouble:
+    """Why Slack last refused a message: `count` times in this layout, in any layout since `since` (seconds since 1970)."""
+
+    layout: Layout = "full"
+    reason: str = ""
+    count: int = 0
+    since: float = 0.0
+
+    def after(self, reason: str, at: float) -> PostTrouble:
+        """Returns the trouble after one more refusal."""
+        is_same = reason == self.reason
+        return PostTrouble(
+            self.layout, reason, self.count + 1 if is_same else 1, self.since if is_same else at
+        )
+
+    def plainer(self, layout: Layout) -> PostTrouble:
+        """Returns the trouble with another layout."""
+        return PostTrouble(layout, self.reason, 0, self.since)
+
+
+NO_TROUBLE = PostTrouble()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing; nothing was posted,
+    because the message is already there or another one may be opening its thread; or nothing was deleted, because
+    people replied in its thread.
+    """
+
+    call: Call
+    outcome: Outcome | None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`act` first, then return `result` to the lane; after a call to Slack comes another step. `reason`: why the
+    message is given up, or cannot be shown in its place.
+    """
+
+    act: Act | None = None
+    result: Done | Again | NotYet = _DONE
+    reason: str = ""
+
+
+def next_step(
+    row: MessageRow, desired: Desired, tried: Tried | None, *, paused: bool, trouble: PostTrouble = NO_TROUBLE
+) -> Step:
+    """Returns what to do with the message of `row`. `tried`: the call just made; `paused`: begin no new posts; `trouble`: with
+    the message so far, this call included.
+    """
+    if tried is None:
+        return _first_step(row, desired, paused=paused)
+    if tried.call == "look up":
+        return _after_look_up(row, desired, tried, paused=paused)
+    if tried.call == "delete" and isinstance(tried.outcome, Sent | Never | None):
+        # What has to stay, or cannot be deleted, loses its controls.
+        return Step("deleted" if isinstance(tried.outcome, Sent) else "update")
+    match tried.outcome:
+        case Sent():
+            return Step("landed", Done(posted=True)) if tried.call == "post" else Step("shown")
+        case Never() as never:
+            return _refused(row, desired, tried, never, trouble)
+    return _not_taken(tried, trouble)
+
+
+def _not_taken(tried: Tried, trouble: PostTrouble) -> Step:
+    posted = tried.call == "post"
+    match tried.outcome:
+        case Later(after=after, alone=alone):
+            return Step(result=Again(_ALONE_RETRY if alone else after, pause=not alone, posted=posted))
+        case Unknown(reason) if reason in _SERVER_ERRORS and trouble.count >= _STUBBORN:
+            return _server_fails(reason, trouble.layout, posted=posted)
+        case Unknown() if not posted:
+            return Step("may change" if tried.call == "update" else None, Again(pause=True))
+        case Unknown():
+            return Step(result=Again(_LOOKS[0], posted=True))
+    return Step(result=Again(_LOOK_AGAIN))
+
+
+def _server_fails(reason: str, layout: Layout, *, posted: bool) -> Step:
+    """Returns the step after Slack failed several times with this layout: the content may be the cause. Never gives the message
+    up, because during an outage Slack answers every message like that.
+    """
+    if layout != "plain":
+        return Step("classic" if layout == "full" else "plain", Again(_LOOKS[0], posted=posted))
+    return Step("unplaceable" if posted else "may change", Again(_APP_RETRY, posted=posted), reason)
+
+
+def _first_step(row: MessageRow, desired: Desired, *, paused: bool) -> Step:
+    if row.ts is not None:
+        if row.shown != desired.digest:
+            return Step("delete" if desired.gone else "update")
+        return Step("shown" if desired.final and not row.final else None)
+    if row.intent_at is not None:
+        return Step("look up")
+    if desired.waits:
+        return Step(result=Again(_LOOK_AGAIN))
+    return _post(row, desired, paused=paused)
+
+
+def _post(row: MessageRow, desired: Desired, *, paused: bool) -> Step:
+    """For a message that is not in Slack, as far as we know."""
+    if desired.unwanted:
+        if row.kind == "card" and row.intent_at is None:
+            return Step("set aside")
+        return Step("give up", reason=NOT_NEEDED)
+    return Step("postpone", NotYet()) if paused else Step("post")
+
+
+def _after_look_up(row: MessageRow, desired: Desired, tried: Tried, *, paused: bool) -> Step:
+    match tried.outcome:
+        case Sent():
+            return Step("found")
+        case Later(after=after):
+            return Step(result=Again(after, pause=True))
+        case Unknown():
+            return Step(result=Again(_LOOK_AGAIN))
+        case Never(what="app" | "content" | "unknown"):
+            return Step(result=Again(_APP_RETRY))
+        case None:
+            passed = tried.at - (row.intent_at or 0.0)
+            look = next((look for look in _LOOKS if look > passed >= 0), None)
+            if look is not None:
+                return Step(result=Again(look - passed))
+    return _post(row, desired, paused=paused)
+
+
+def _refused(row: MessageRow, desired: Desired, tried: Tried, outcome: Never, trouble: PostTrouble) -> Step:
+    """After Slack refused for good: changes what is wrong, or gives the message up."""
+    if outcome.what == "unknown" and tried.at - trouble.since < _UNKNOWN_CODE:
+        return Step(result=Again(_ALONE_RETRY, posted=tried.call == "post"))
+    if tried.call == "update" and outcome.what in {"place", "message"} and not desired.needed:
+        is_there = outcome.what == "message" and outcome.code not in GONE
+        return Step("say below" if is_there else "give up", reason=outcome.code)
+    if outcome.what == "app":
+        return Step(result=Again(_APP_RETRY))
+    if outcome.what in {"content", "unknown"} and trouble.layout != "plain":
+        return Step("plain", Again(0.0))
+    in_thread = desired.thread_ts is not None and row.session_id is not None
+    if outcome.what == "message" and (row.ts is not None or in_thread):
+        return Step("move", Again(0.0))
+    return Step("unplaceable", reason=outcome.code)
 
 
 @dataclass(kw_only=True, eq=False)

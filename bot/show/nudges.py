@@ -17,8 +17,8 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
+from bot.show.desired import Rollups
 from bot.show.messages import Fresh, Messages, Permalinks
-from bot.show.rollups import Rollups
 from bot.views import inert
 from bot.views.notices import callback_notice, nudge, owner_of, rollup_nudge, taken_over, unclaimed_notice
 from bot.views.render import RenderedMessage, Renderer

@@ -26,8 +26,8 @@ from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.people.directory import Fact, People
 from bot.routing import Group
+from bot.show.desired import rolled_up
 from bot.show.messages import MessageRow, Messages
-from bot.show.rollups import rolled_up
 from bot.slack.answering import Answering, Interactions
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import (

@@ -16,8 +16,8 @@ from bot.errors import RepliesUnread, SlackUnreachableError
 from bot.oncall.pages import Pages
 from bot.people.access import in_time
 from bot.routing import Audiences, Thread
+from bot.show.desired import RollupThreads
 from bot.show.messages import Messages
-from bot.show.rollups import RollupThreads
 from bot.slack.payloads import MessageEvent
 from core.clarification import Clarification
 from core.clock import Clock

@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A write of a clarification. `what`: see `core.bus.change`."""
+    """A write of a clarification. `what`: see `core.ledger.change`."""
 
     place: Position
     clarification: str

@@ -25,7 +25,6 @@ from bot.errors import StorageBusy, StorageInDoubt, StorageUnavailable
 from bot.storage import changes
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx, batches
-from core.bus import change
 from core.clarification import Ask, Clarification, parse_id
 from core.clock import Clock
 from core.errors import (
@@ -37,7 +36,18 @@ from core.errors import (
     NotFound,
     RecordUnreadable,
 )
-from core.ledger import LOCK_TIMEOUT, Asking, Contents, Ledger, OfIssue, OfRecord, OfSession, Reach, ended
+from core.ledger import (
+    LOCK_TIMEOUT,
+    Asking,
+    Contents,
+    Ledger,
+    OfIssue,
+    OfRecord,
+    OfSession,
+    Reach,
+    change,
+    ended,
+)
 from core.matching import session_asking
 from core.records import Book, Raw, closed_at, dump, packed, parse, unpacked
 from core.summary import Summary, packed_summary, unpacked_summary

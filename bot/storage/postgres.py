@@ -29,18 +29,22 @@ from psycopg import sql
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageMoved, StorageSilent, StorageUnavailable
-from bot.storage import lease, schema
-from bot.storage.connection import (
+from bot.storage import schema, server
+from bot.storage.server import (
     ConnectionThread,
+    Lease,
     ListeningConnection,
+    Newest,
     PostgresConnection,
+    Sample,
     Server,
+    ServerClock,
     ServerSilent,
+    Terms,
     connect,
     options,
     reason_of,
 )
-from bot.storage.lease import Lease, Newest, Sample, ServerClock, Terms
 from bot.storage.store import Store, require_here
 from bot.storage.tx import NUMBERED, OF_THE_LEADER, News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
@@ -248,7 +252,7 @@ class PostgreSQL(Store):
         if (epoch := self._lease.epoch) is not None:
             if self._lease.left <= 0 and not self._lease.lost.is_set():
                 raise _DeposedError("this bot's lease is over")
-            if not lease.begins(epoch, db):
+            if not server.begins(epoch, db):
                 raise _DeposedError("another bot leads")
         else:  # a move raises the epoch
             _require_here(db)

@@ -23,8 +23,6 @@ from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import sqlite
-from bot.storage.connection import PostgresConnection, connect, reason_of
-from bot.storage.lease import Terms
 from bot.storage.postgres import (
     MIGRATING,
     PostgresTx,
@@ -33,6 +31,7 @@ from bot.storage.postgres import (
     version_of,
 )
 from bot.storage.schema import require_current, tables, uninstalled, versions
+from bot.storage.server import PostgresConnection, Terms, connect, reason_of
 from bot.storage.sqlite import Columns, TableDigest, migrate
 from bot.storage.sqlite import version_of as version_of_file
 from bot.storage.tx import Row, Tx

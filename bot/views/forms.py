@@ -63,9 +63,8 @@ from bot.views.codec import (
     Press,
 )
 from bot.views.fields import fits_option, form_inputs, form_words, hides, options_of, read_fields
-from bot.views.locale import directed
+from bot.views.locale import directed, in_words
 from bot.views.markdown import Quote
-from bot.views.numerals import in_words
 from bot.views.verify import verify_button
 from bot.views.wording import (
     ASK_AGAIN,

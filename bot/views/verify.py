@@ -27,7 +27,7 @@ from bot.views.blockkit import (
     sections,
 )
 from bot.views.codec import VERIFY_CALLBACK, Press
-from bot.views.numerals import in_words
+from bot.views.locale import in_words
 from bot.views.wording import ShownRound, capital, decided_words
 from core.answers import describe
 from core.clarification import Clarification

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from bot.ask.questions import LARGEST_PAGE, Reading, Step
-from bot.views.records import record_json
 from bot.web.guard import BEARER, Callers, hung_up, problem, stopping_of
 from core.clarification import (
     DONE,
@@ -35,6 +34,7 @@ from core.errors import NotFound, ScopeViolation
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.ledger import Ledger
 from core.questions import WholeNumber
+from core.records import record_json
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 

@@ -1,7 +1,11 @@
-"""The HTTP server: one FastAPI app with all routes, served by uvicorn in our own event loop.
+"""The HTTP server: one FastAPI app with all routes of a bot (`build`), served by uvicorn in our own event loop.
 
 uvicorn limits running requests. Timeouts for slow callers, and a share for each address, are a proxy's job. Only connections
 that send nothing are ours: each costs a file descriptor, which the database, Slack and agents need (`_Connection`).
+
+`/mcp` has the tools with which agents ask people, over MCP's streamable HTTP. No state is kept between requests, so each can go to
+another replica: `Questions.ask` recognizes a repeated question by its call's name or its content. The MCP SDK is loaded at the
+first call, so that the bot starts without it.
 """
 
 from __future__ import annotations
@@ -11,19 +15,48 @@ import errno
 import resource
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import h11
 import structlog
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bot.ask.questions import Questions
+from bot.base import Base
+from bot.checks import Check
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
-from bot.settings.model import Settings
-from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors
+from bot.feed import Feed
+from bot.intake.intake import IntakeParts
+from bot.integrated import Integrated
+from bot.logs import log_trouble
+from bot.oncall.build import OnCallBoard
+from bot.oncall.pager import Escalations
+from bot.people import access
+from bot.settings.model import ProducerSettings, Settings, is_loopback
+from bot.show.delivery import DeliveryParts
+from bot.signing import Signing
+from bot.slack.app import SlackParts
+from bot.telemetry import Telemetry
+from bot.web import clarifications, health, integrations, push, questions
+from bot.web.guard import ERRORS, Callers, Counted, Guard, answer_errors, answer_to, problem, stopping_of
+from bot.web.questions import Waiting, exact_json
+from core.hub import Hub
+
+if TYPE_CHECKING:
+    from bot.show.callbacks import Callbacks
+
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds for running requests at the stop; waiting ones watch `stopping`
@@ -53,6 +86,19 @@ _WELCOME = """clarify-bot is running. People answer in Slack; agents ask here:
 Other machines need the token of their [[producers]] table: Authorization: Bearer TOKEN.
 """
 _DESCRIPTORS = 4096
+_MOST_WAITING = 1000  # callers that wait for news at once, so that others are still served
+_POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
+_SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
+CALL_HEADER = "Clarify-Call"
+"""With it, `clarify mcp` names each call uniquely; if it must repeat the call, the question is not asked twice."""
+_HEADERS = [
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+]
 
 
 def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted = lambda *_: None) -> FastAPI:
@@ -270,3 +316,206 @@ def most_connections() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted // 2
+
+
+def build(
+    base: Base,
+    board: OnCallBoard,
+    shown: DeliveryParts,
+    intake: IntakeParts,
+    in_slack: SlackParts,
+    *,
+    signing: Signing | None,
+    integrated: Integrated,
+    feed: Feed,
+    escalations: Escalations,
+    callbacks: Callbacks | None,
+    connections: int,
+) -> FastAPI:
+    """`signing` makes receipts; None: decisions get none."""
+    settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
+    most_waiting = min(_MOST_WAITING, connections // 2)
+    app = in_slack.app
+    callers = _callers(settings, [each for each in settings.producers if each.pushes])
+    # Who may ask directly: producers with a token, and processes on this machine, as the producer without one.
+    asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
+    askers, origins = _callers(settings, asking), settings.http.origins
+    with_pages = _callers(settings, asking, origins, local_pages=is_loopback(settings.http.host))
+    sources = health.Sources(
+        telemetry=base.telemetry,
+        index=base.index,
+        audiences=base.audiences,
+        clock=clock,
+        leads=lambda: store.leads,
+        backlog=lambda: intake.inbox.backlog(clock.now()),
+        producers=producers.status,
+        slack_connected=lambda: app.connected,
+        queues={
+            "delivery": lambda: shown.lanes.length,
+            "replies": lambda: len(intake.replies.outbox),
+            "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
+        },
+        outside=integrated.waiting,
+        integrations=integrated.counted,
+    )
+    needed = [
+        Check("slack", app.trouble),
+        Check("storage", store.trouble),
+    ]
+    others = [
+        Check("database notices", lambda: _POLLS if store.polls else None),
+        Check("slack app", lambda: app.other_bots),
+        Check("slack connection", lambda: _SPARE if app.is_spare else None),
+        Check("channels", intake.channels.trouble),
+        Check("answerers", lambda: access.troubles(settings, base.people)),
+        Check("log", log_trouble),
+        Check("callbacks", lambda: callbacks.trouble() if callbacks is not None else None),
+        Check("changes", feed.trouble),
+        Check("pages", escalations.trouble),
+        *integrated.checks(),
+        Check("signing key", lambda: signing.trouble if signing else None),
+        *health.producer_checks([each.name for each in settings.producers], producers.status),
+    ]
+    waiting = questions.Waiting(intake.questions, board.permalinks.links, most_waiting)
+    routers = [  # in the order of /openapi.json
+        questions.question_routes(questions=intake.questions, callers=askers, waiting=waiting),
+        questions.receipt_routes(
+            questions=intake.questions,
+            callers=askers,
+            jwks=partial(signing.published, store) if signing else _no_keys,
+        ),
+        mcp_routes(
+            questions=intake.questions,
+            callers=with_pages,
+            waiting=waiting,
+            most_listening=max(1, most_waiting // 2),
+            origins=origins,
+            telemetry=base.telemetry,
+        ),
+        clarifications.clarification_routes(
+            hub=Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=clock, via="http"),
+            ledger=base.ledger,
+            callers=callers,
+            most_waiting=most_waiting,
+            reading=intake.questions.reading,
+        ),
+        push.push_routes(callers=callers, producers=producers, clock=clock),
+        health.health_routes(needed, others),
+        health.metrics_routes(sources, callers),
+        integrations.integration_routes(integrated.routes, askers),
+    ]
+    if app.request_url is not None:
+        routers.append(push.slack_routes(app.request_url))
+    return build_app(routers, callers, base.telemetry.requested)
+
+
+async def _no_keys() -> dict[str, Any]:
+    return {"keys": []}
+
+
+def _callers(
+    settings: Settings,
+    producers: Sequence[ProducerSettings],
+    origins: Sequence[str] = (),
+    *,
+    local_pages: bool = False,
+) -> Callers:
+    return Callers(
+        {each.name: settings.producer_token(each) for each in producers},
+        {each.name: each.speaker for each in producers},
+        origins=origins,
+        local_pages=local_pages,
+    )
+
+
+def mcp_routes(
+    *,
+    questions: Questions,
+    callers: Callers,
+    waiting: Waiting,
+    most_listening: int,
+    origins: Sequence[str],
+    telemetry: Telemetry,
+) -> APIRouter:
+    """Returns the route. At most `most_listening` clients listen to tasks at once, since they may do so for days. `origins`:
+    web pages that may call it. `telemetry` counts the outcomes of calls.
+    """
+    served: ASGIApp = _ServedOverHttp(
+        questions, callers, waiting, asyncio.Semaphore(most_listening), telemetry
+    )
+    if origins:
+        served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
+    router = APIRouter()
+    router.routes.append(Route("/mcp", served, include_in_schema=False))
+    return router
+
+
+@dataclass(eq=False)
+class _ServedOverHttp:
+    """The ASGI app: checks the caller, then serves the request with a new transport of the SDK."""
+
+    questions: Questions
+    callers: Callers
+    waiting: Waiting
+    listening: asyncio.Semaphore
+    telemetry: Telemetry
+    _tools: ModuleType | None = field(default=None, init=False)
+    _polled: Any = field(default=None, init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            speaker = self.callers.speaker(request)
+            if request.method != "POST":
+                # GET would open a stream for the server's own messages: it sends none.
+                raise problem(
+                    405,
+                    "METHOD_NOT_ALLOWED",
+                    "Use POST: this endpoint has no event stream.",
+                    headers={"Allow": "POST"},
+                )
+            listens = request.headers.get("mcp-method") == "subscriptions/listen"
+            if listens and self.listening.locked():
+                raise problem(
+                    503,
+                    "TOO_MANY_LISTEN",
+                    "Too many clients listen to tasks. Poll with tasks/get.",
+                    headers={"Retry-After": "60"},
+                )
+            body = await request.body()
+            with suppress(ValueError, RecursionError):  # the transport says what is wrong
+                await self.questions.reading.run(speaker.producer, partial(exact_json, body), len(body))
+        except HTTPException as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        if self._tools is None:
+            self._tools = await asyncio.to_thread(_load)
+            self._polled = self._tools.Polled()
+        call = self._tools.Call(
+            self.questions,
+            self.waiting,
+            speaker,
+            stopping_of(request).wait,
+            self.telemetry,
+            name=request.headers.get(CALL_HEADER),
+            polled=self._polled,
+        )
+        async with self.listening if listens else nullcontext():
+            await call.serve(scope, _replayed(body, receive), send)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that returns the body, which was already read, and then the messages after it."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return read
+
+
+def _load() -> ModuleType:
+    """Imports the module that needs the SDK. Blocking."""
+    from bot.web import tools  # noqa: PLC0415 - at the first call
+
+    return tools

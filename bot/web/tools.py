@@ -1,6 +1,6 @@
 """Runs the MCP tools in the bot, for one request to `/mcp` at a time.
 
-Imports the MCP SDK, which loads slowly, so `bot.web.mcp` imports this module at the first call.
+Imports the MCP SDK, which loads slowly, so `bot.web.server` imports this module at the first call.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import bot.oncall.build
 import bot.storage.sqlite
 from bot.app import Bot
 from bot.settings.model import Settings
-from bot.show.build import resume_when_back
+from bot.show.delivery import resume_when_back
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.opening import open_storage
 from bot.storage.store import Store

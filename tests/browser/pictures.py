@@ -20,7 +20,7 @@ import httpx
 from playwright.async_api import Page, ViewportSize, async_playwright
 
 from bot.app import Bot
-from bot.views.samples import samples
+from bot.people.check import samples
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card
 from tests.kit.processes import clarify

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.views.samples import samples
+from bot.people.check import samples
 from tests.browser.pictures import hang
 
 

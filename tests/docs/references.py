@@ -32,17 +32,17 @@ from bot.ask.questions import KEYS_KEPT, LARGEST_PAGE, MOST_LISTED, QuestionRefu
 from bot.ask.tools import RECEIPT_LIMIT, TOOLS
 from bot.cli import setup
 from bot.cli.app import app as shell
-from bot.cli.completion import PARSERS
+from bot.cli.install import PARSERS
 from bot.cli.running import EXIT_CODES
 from bot.commands import commands, grammar
 from bot.integrated import commands_of
 from bot.settings import model
 from bot.settings.model import Configuration, OnCallSettings, ProducerSettings, SettingsTable
-from bot.show import callbacks, rollups
+from bot.show import callbacks, desired
 from bot.slack import threads
 from bot.telemetry import Telemetry
 from bot.views import arguments
-from bot.web import build, guard, health
+from bot.web import guard, health, server
 from bot.web.guard import Callers
 from bot.web.questions import LONGEST_WAIT, question_routes
 from bot.web.server import build_app
@@ -690,9 +690,9 @@ _LIMITS: Mapping[str, list[tuple[str, str]]] = {
             "open questions of a producer (`max_open`)",
             f"{ProducerSettings.model_fields['max_open'].default} by default",
         ),
-        ("an agent's open questions with cards of their own, per channel", str(rollups.LIMIT)),
+        ("an agent's open questions with cards of their own, per channel", str(desired.CARD_LIMIT)),
         ("one request that waits (`wait`)", f"{LONGEST_WAIT} seconds"),
-        ("requests that wait at once", f"{build._MOST_WAITING:,}"),
+        ("requests that wait at once", f"{server._MOST_WAITING:,}"),
         ("questions on a page of a list", f"{MOST_LISTED}, and about {_bytes(LARGEST_PAGE)}"),
         ("streams of pushed replies (`/aaep`) at once", str(MOST_READERS)),
         ("an event of an AAEP stream", _bytes(receiver.MAX_EVENT)),

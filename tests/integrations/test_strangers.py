@@ -13,7 +13,7 @@ import pytest
 from bot import integrations
 from bot.check import check_machine
 from bot.errors import ConfigurationError
-from bot.intake.channels import needed_channels
+from bot.intake.notices import needed_channels
 from bot.integrated import check_integrations
 from tests.kit.databases import found_in
 from tests.kit.world import said, url_of

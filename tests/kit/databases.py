@@ -27,9 +27,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bot.errors import StorageUnavailable
 from bot.storage import ledger, sqlite
-from bot.storage.connection import connect
 from bot.storage.opening import open_storage, reading
 from bot.storage.postgres import PostgresTx, prepared
+from bot.storage.server import connect
 from bot.storage.sqlite import SQLite, migrate, tell_changed
 from bot.storage.store import Store
 from bot.storage.tx import Tx

@@ -9,7 +9,7 @@ from typing import cast
 
 from bot.ask.questions import Questions
 from bot.intake.entries import Entries
-from bot.intake.telling import Teller
+from bot.intake.notices import Teller
 from bot.mailing import Host
 from bot.storage.ledger import DatabaseLedger
 from core.clock import Clock

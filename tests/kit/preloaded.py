@@ -16,13 +16,11 @@ import rich.text
 import bot.app
 import bot.check
 import bot.cli.app
-import bot.cli.boards
 import bot.cli.changes
 import bot.cli.copies
 import bot.cli.lists
 import bot.cli.reports
 import bot.cli.running
-import bot.cli.waiting
 import bot.http
 import bot.people.access
 import bot.responders

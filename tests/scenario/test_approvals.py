@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.show.rollups import LIMIT
+from bot.show.desired import CARD_LIMIT
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
@@ -424,20 +424,22 @@ async def test_more_than_the_word_is_no_accept_and_is_said_to_its_author(stage: 
 
 async def test_accept_typed_below_a_roll_up_is_refused_as_nobody_saw_the_arguments(stage: World) -> None:
     async with asking(stage) as http:
-        for n in range(LIMIT + 1):
+        for n in range(CARD_LIMIT + 1):
             assert (
                 await http.post("/questions", json=MAIL | {"action": f"Send number {n}"})
             ).status_code == 201
         shown = await stage.message("1 open question.")
         cards = await stage.until(
-            lambda: len(found := [m for m in stage.cards() if "Accept" in controls(m)]) == LIMIT and found
+            lambda: (
+                len(found := [m for m in stage.cards() if "Accept" in controls(m)]) == CARD_LIMIT and found
+            )
         )
         await stage.level()
         await stage.workspace.post(FOLAKE, AGENTS, "accept", shown.ts)
         await stage.whisper(FOLAKE, "you may not have seen all of it")
         await stage.workspace.post(FOLAKE, AGENTS, "accept", cards[0].ts)
         await stage.now_says(cards[0], "Approved by")
-        states = [stage.record(100001 + n)["status"] for n in range(LIMIT + 1)]
+        states = [stage.record(100001 + n)["status"] for n in range(CARD_LIMIT + 1)]
         assert sum(each in {"answered", "resolved"} for each in states) == 1
 
 

@@ -22,7 +22,7 @@ from bot.ask.questions import Callback
 from bot.http import ANSWER_TIMEOUT
 from bot.settings.load import signing_key
 from bot.show.callbacks import Callbacks
-from bot.show.posting import signature
+from bot.show.outbox import signature
 from bot.storage.tx import Work
 from tests.kit.clocks import LeapClock
 from tests.kit.fake_github import PREFIX, TOKEN, serving

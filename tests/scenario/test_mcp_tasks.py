@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from bot.ask.tools import IDENTIFIER
-from bot.web import build, tools
+from bot.web import server, tools
 from tests.kit.lives import Life, beside
 from tests.kit.stdio import IMPATIENT, Stdio
 from tests.kit.until import until
@@ -446,7 +446,7 @@ async def test_bot_that_stops_dismisses_its_listeners(stage: World) -> None:
 async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_leave(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "_MOST_WAITING", 4)
+    monkeypatch.setattr(server, "_MOST_WAITING", 4)
     async with stage.bot() as bot, opened("http", url_of(bot)) as door, AsyncExitStack() as listening:
         agent = Agent(door)
         task_id = (await agent.call("ask_human", question="Which one?"))["taskId"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bot import startup
+from bot import replicas
 from bot.people.access import Person, lookup_deadline
 from bot.slack.conversation import MARGIN
 from bot.slackapi import Place
@@ -33,7 +33,7 @@ class Unhurried(SystemClock):
     """Time does not end what clicks wait for."""
 
     async def sleep(self, seconds: float) -> None:
-        if seconds == startup._CATCH_UP:
+        if seconds == replicas._CATCH_UP:
             await asyncio.Event().wait()
         await super().sleep(seconds)
 

@@ -14,7 +14,7 @@ UNCONFIGURED = {
     "bot.show.callbacks", "bot.integrations.github", "bot.integrations.webhooks", "apprise", "icalendar", "mcp", "psycopg", "recurring_ical_events"
 }  # fmt: skip
 ELSEWHERE = {"bot.check", "bot.cli.app", "workspace.demo", "workspace", "httpx", "typer"}
-SERVER = {"bot.web.build", "fastapi", "prometheus_client", "starlette", "uvicorn"}
+SERVER = {"bot.web.server", "fastapi", "prometheus_client", "starlette", "uvicorn"}
 SLACK = {"bot.home", "bot.slackapi", "aiohttp", "jinja2", "slack_bolt", "slack_sdk"}
 SIGNING = {"bot.signing", "cryptography", "jwt"}
 LIBRARIES = {"asyncio", "http.client", "markdown_it", "pydantic", "regex", "rich", "structlog"}
@@ -31,7 +31,7 @@ def imported(program: str, folder: Path, *words: str) -> set[str]:
     ("program", "without"),
     [
         ("import bot.app", UNCONFIGURED | ELSEWHERE | SERVER - {"prometheus_client"}),
-        ("import bot.app, bot.web.build", UNCONFIGURED | ELSEWHERE),
+        ("import bot.app, bot.web.server", UNCONFIGURED | ELSEWHERE),
         ("import bot.cli.app", UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),
         ("clarify --help", UNCONFIGURED | SERVER | SLACK | SIGNING | LIBRARIES),
         ("clarify manifest", UNCONFIGURED | SERVER | SLACK | SIGNING | {"markdown_it", "rich", "structlog"}),

@@ -54,9 +54,9 @@ from bot.api import (
     wrong,
 )
 from bot.integrations.github.settings import GithubSettings
-from core.bus import ABANDONED, RECEIPT, told_in
 from core.clarification import Clarification, Entry, parse_id
 from core.clock import Clock, Pace, backoff, iso
+from core.ledger import ABANDONED, RECEIPT, told_in
 from core.ledgerfiles import FIRST_RESERVED
 from core.records import is_forgotten
 

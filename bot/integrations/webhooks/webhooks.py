@@ -29,9 +29,9 @@ from bot.api import (
     signing_key,
 )
 from bot.integrations.webhooks.settings import WebhookSettings
-from core.bus import RECEIPT, Name, lifecycle, payload, told_in
 from core.clarification import Clarification
 from core.clock import iso
+from core.ledger import RECEIPT, Name, lifecycle, payload, told_in
 from core.receipts import at_round, is_decided
 from core.records import agrees
 

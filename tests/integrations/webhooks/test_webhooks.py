@@ -24,8 +24,8 @@ from bot.integrations.webhooks.webhooks import Endpoint, Webhooks
 from bot.mailing import Mailbox, Mailer, Message
 from bot.retention import forget as forgetting
 from bot.settings.load import signing_key
-from bot.show import posting
-from bot.show.posting import signature
+from bot.show import outbox
+from bot.show.outbox import signature
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.sqlite import InSqlite
 from bot.storage.tx import Tx
@@ -178,7 +178,7 @@ async def test_order_holds_while_a_message_fails_and_others_pass(world: World, r
 async def test_no_answer_is_a_failure(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "ANSWER_TIMEOUT", 0.05)
+    monkeypatch.setattr(outbox, "ANSWER_TIMEOUT", 0.05)
     receiver.answers = [(-1, {})]
     await world.start()
     await world.ask()

@@ -29,10 +29,10 @@ from bot import feed as feeding
 from bot.feed import Feed
 from bot.storage import changes
 from bot.storage.changes import RecordChange
-from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, write
 from bot.storage.opening import open_storage
 from bot.storage.postgres import PostgresTx
+from bot.storage.server import connect
 from bot.storage.store import Store
 from bot.storage.tx import Tx, Work
 from core.clarification import Clarification

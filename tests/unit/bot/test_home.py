@@ -31,8 +31,7 @@ from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 from bot.storage.ledger import DatabaseLedger
 from bot.views.codec import HomePress
-from bot.views.home import Chosen, DutyLine
-from bot.views.lists import QuestionRow
+from bot.views.lists import Chosen, DutyLine, QuestionRow
 from core.clarification import Answer, Clarification
 from core.clock import SystemClock
 from core.errors import NotFound

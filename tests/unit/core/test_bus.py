@@ -5,8 +5,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from core import transitions
-from core.bus import FORGOTTEN, change, lifecycle, payload, told_in
 from core.clarification import Answer, Clarification
+from core.ledger import FORGOTTEN, change, lifecycle, payload, told_in
 from core.matching import followed_up
 from core.transitions import amended
 from tests.kit.builders import ADE, LATER, SLA, ask, changed, record

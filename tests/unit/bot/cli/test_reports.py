@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.cli.trail import COLUMNS, Beside, trail
+from bot.cli.reports import COLUMNS, Beside, trail
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Logged
 from core.clock import iso

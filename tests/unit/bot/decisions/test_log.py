@@ -19,15 +19,14 @@ from bot.decisions.log import DecisionLog, texts_of
 from bot.feed import Feed
 from bot.routing import Audiences
 from bot.signing import KeyPlace, Signing, jwk_of
-from bot.storage.connection import connect
 from bot.storage.ledger import DatabaseLedger, hold, rewrite
 from bot.storage.opening import open_storage
 from bot.storage.postgres import PostgresTx
+from bot.storage.server import connect
 from bot.storage.store import Store
 from bot.storage.tx import Tx
-from core.bus import FORGOTTEN
 from core.clarification import Answer, Clarification, Confirmation, Direct
-from core.ledger import OfIssue
+from core.ledger import FORGOTTEN, OfIssue
 from core.matching import followed_up
 from core.records import Subject, forgotten
 from core.transitions import abandoned, answered, opened

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bot.home import forget_viewer
-from bot.retention.person import Remains, Removed, forget_person
+from bot.retention.forget import Remains, Removed, forget_person
 from bot.storage.ledger import fill
 from bot.storage.sqlite import InSqlite
 from bot.storage.store import Store

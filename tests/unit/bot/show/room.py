@@ -12,11 +12,10 @@ from typing import Any
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.show.delivery import Delivery
-from bot.show.desired import Desired, DesiredState, Drawn
+from bot.show.desired import Desired, DesiredState, Drawn, Rollups
 from bot.show.lanes import Again, Done, NotYet
 from bot.show.messages import Fresh, MessageRow, Messages, owe_card
 from bot.show.messenger import Messenger
-from bot.show.rollups import Rollups
 from bot.slackapi import Never, Outcome, Post, Sent
 from bot.storage.ledger import DatabaseLedger
 from bot.views.render import RenderedMessage

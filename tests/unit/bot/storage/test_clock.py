@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.storage.lease import Sample, ServerClock
 from bot.storage.opening import open_storage
+from bot.storage.server import Sample, ServerClock
 from core.clock import SystemClock
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server

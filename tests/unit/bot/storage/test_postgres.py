@@ -15,9 +15,8 @@ from structlog.testing import capture_logs
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.connection import ListeningConnection
-from bot.storage.lease import Lease, Sample, ServerClock, Terms, _LeaseAnswer
 from bot.storage.opening import open_storage
+from bot.storage.server import Lease, ListeningConnection, Sample, ServerClock, Terms, _LeaseAnswer
 from bot.storage.store import Store
 from bot.storage.tx import Query, Row, Tx
 from core.clock import SystemClock

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from bot.integrations import OURS, schemas
-from bot.storage.connection import connect
 from bot.storage.opening import open_storage
 from bot.storage.postgres import form
+from bot.storage.server import connect
 from bot.storage.sqlite import migrate
 from bot.storage.tx import bound
 from tests.kit.databases import Server

@@ -13,11 +13,11 @@ from bot.routing import audience_of
 from bot.views import forms, notices
 from bot.views.blockkit import Draft
 from bot.views.card import card, plain_card
-from bot.views.home import home
 from bot.views.lists import (
     Offer,
     choice_of,
     decision_row,
+    home,
     listing,
     past_row,
     rollup,

@@ -16,8 +16,7 @@ from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
 from bot.views.forms import full_view
-from bot.views.home import home
-from bot.views.lists import choice_of, rollup, which_question
+from bot.views.lists import choice_of, home, rollup, which_question
 from bot.views.markdown import plain
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card

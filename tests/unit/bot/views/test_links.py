@@ -32,9 +32,8 @@ from bot.views.blockkit import (
     code,
 )
 from bot.views.forms import full_view
-from bot.views.links import NO_LINKS, Links, find, links_by_producer
 from bot.views.page import page_card
-from bot.views.render import Renderer
+from bot.views.render import NO_LINKS, Links, Renderer, find, links_by_producer
 from core.clarification import Answer, Clarification, Decider, Question
 from core.matching import followed_up
 from core.transitions import amended, answered

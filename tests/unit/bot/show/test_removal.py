@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bot.show.duplicates import DuplicateCleanup
 from bot.show.lanes import Done
 from bot.show.messages import WATCHED, Fresh, Messages
+from bot.show.removal import DuplicateCleanup
 from bot.slackapi import Later, Never, Post, Unknown
 from bot.storage.ledger import DatabaseLedger
 from core.clarification import Answer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bot.views import card, forms, home, lists, page, shifts, verify
-from bot.views.samples import samples
+from bot.people.check import samples
+from bot.views import card, forms, lists, page, verify
 from tests.kit.times import judge_times
 from workspace.rules import check_message, check_schema, check_view
 
@@ -34,7 +34,7 @@ def test_slack_takes_the_sample(name: str, made: dict[str, Any]) -> None:
 def test_there_is_a_sample_of_every_kind() -> None:
     kinds = {
         each.__code__: each.__name__
-        for module in (card, forms, home, lists, page, shifts, verify)
+        for module in (card, forms, lists, page, verify)
         for _, each in inspect.getmembers(module, inspect.isfunction)
         if each.__annotations__.get("return") in {"Draft", "View"} and not each.__name__.startswith("_")
     }

@@ -9,7 +9,7 @@ import pytest
 
 from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
-from bot.show.rollups import Rollups
+from bot.show.desired import Rollups
 from core.clarification import Clarification
 from core.index import Index
 from tests.kit.builders import NOW, record
