@@ -34,8 +34,8 @@ from bot.errors import ClarifyBotError, LeaseLost, SlackError, StorageUnavailabl
 from bot.feed import Feed
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.entries import TakingIn
-from bot.intake.intake import IntakeParts
-from bot.intake.intake import build as build_told
+from bot.intake.intake import AgentParts
+from bot.intake.intake import build as build_agents
 from bot.integrated import Integrated, Watchers, commands_of, jobs_of, keep
 from bot.monitoring import Integrity, LedgerWatch, Monitoring
 from bot.oncall.build import OnCallBoard, build_board
@@ -45,8 +45,8 @@ from bot.replicas import Replicas, Startup
 from bot.responders import responders_of
 from bot.retention.forget import Upkeep
 from bot.settings.model import Settings
-from bot.show.delivery import DeliveryParts, resume_when_back
-from bot.show.delivery import build as build_shown
+from bot.show.delivery import ShowParts, resume_when_back
+from bot.show.delivery import build as build_show
 from bot.show.messages import put
 from bot.signing import Signing
 from bot.slack.app import build as build_slack
@@ -183,7 +183,7 @@ class Bot:
         # Who is on call, what Slack shows, and what agents say.
         self.board = board = build_board(base, self._touch_home)
         self.messages = board.messages
-        self.shown = shown = build_shown(
+        self.show = show = build_show(
             base,
             board.messages,
             board.permalinks,
@@ -193,19 +193,19 @@ class Bot:
             active=board.roster.active,
             is_awaited=self._is_awaited,
         )
-        self.told = told = build_told(
+        self.agents = agents = build_agents(
             base,
             board,
-            shown,
+            show,
             on_put=self.monitoring.trigger,
             on_event=self._touch_home,
             wake_feed=self._wake_feed,
         )
-        self.callbacks = _callbacks(base, board, shown, told) if calls_back else None
-        self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
-        self.home = _home(base, board, told)
+        self.callbacks = _callbacks(base, board, show, agents) if calls_back else None
+        self.oncall = build_oncall(base, board, show.delivery, self._touch_home)
+        self.home = _home(base, board, agents)
         # What follows the feed, and what watches for changes by others.
-        self.integrated = Integrated.build(base, told.teller, told.questions)
+        self.integrated = Integrated.build(base, agents.teller, agents.questions)
         self.log = _log_of_decisions(base, signing, self._announce) if signing is not None else None
         self.feed = Feed(
             consumers=[
@@ -217,7 +217,7 @@ class Bot:
             ledger=ledger,
             store=store,
             clock=clock,
-            sign=told.owing.sign,
+            sign=agents.owing.sign,
             keep=settings.storage.keep,
         )
         self.watch = LedgerWatch(
@@ -225,23 +225,23 @@ class Bot:
             index=base.index,
             changed=partial(self.record_changed, ours=False),
             heard=self.feed.wake,
-            owing=told.owing,
+            owing=agents.owing,
             clock=clock,
         )
         self.replicas = Replicas(
             store=store,
-            inbox=told.inbox,
-            delivery=shown.delivery,
-            duplicates=shown.duplicates,
+            inbox=agents.inbox,
+            delivery=show.delivery,
+            duplicates=show.duplicates,
             incidents=board.incidents,
             pages=board.pages,
             home=self.home,
             people=base.people,
-            producers=told.producers,
+            producers=agents.producers,
             catch_up=self._events_missed,
             forgotten=self._forget,
             turned=self.board.roster.wake,
-            channels=told.channels,
+            channels=agents.channels,
             app_removed=self._app_removed,
             clock=clock,
         )
@@ -249,8 +249,8 @@ class Bot:
         self.slack = build_slack(
             base,
             board,
-            shown,
-            sessions=told.sessions,
+            show,
+            sessions=agents.sessions,
             page_actions=self.oncall.page_actions,
             home=self.home,
             unread=self.unread,
@@ -261,15 +261,15 @@ class Bot:
             passed=self.monitoring.trigger,
             counted=self._note_connections,
             replicas=self.replicas.others,
-            look_at=told.channels.look_at,
+            look_at=agents.channels.look_at,
             app_removed=self._app_removed,
             added=commands_of(settings.integrations),
         )
-        self.integrity = Integrity(base, told, ledger, signing, self.slack.app.later)
+        self.integrity = Integrity(base, agents, ledger, signing, self.slack.app.later)
         self.startup = Startup(
             app=self.slack.app,
-            messenger=shown.messenger,
-            told=told,
+            messenger=show.messenger,
+            agents=agents,
             monitoring=self.monitoring,
             unread=self.unread,
             catch_up=self.catch_up,
@@ -307,8 +307,8 @@ class Bot:
             self.dispatcher,
             self.watchers,
             self.monitoring,
-            shown.delivery,
-            shown.nudges,
+            show.delivery,
+            show.nudges,
             self.oncall.quorum,
             self.feed,
         )
@@ -347,7 +347,7 @@ class Bot:
         """Fills the index."""
         async for some in self.ledger.load():
             for known in some:
-                self.shown.delivery.know(known)
+                self.show.delivery.know(known)
 
     async def _take_in_earlier(self) -> bool:
         """Takes in records from before if the database is new and empty. Returns whether it did."""
@@ -357,7 +357,7 @@ class Bot:
             keys=self.signing,
             audiences=self.base.audiences,
             sla=self.base.settings.monitor.sla,
-            teller=self.told.teller,
+            teller=self.agents.teller,
             name=str(self.base.settings.storage.path),
         )
         return await self.integrated.take_in(taking)
@@ -381,8 +381,8 @@ class Bot:
 
     def _work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of every bot, leader or follower."""
-        yield "delivery", self.shown.delivery.run()
-        yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
+        yield "delivery", self.show.delivery.run()
+        yield "Slack is back", resume_when_back(self.base.availability, self.show.lanes)
         yield "ledger watch", self.watch.run()
         yield "refusals", self.base.router.run()
         yield "slack", self.startup.run_slack()
@@ -393,7 +393,7 @@ class Bot:
 
     async def _follow(self) -> None:
         """Takes what people and agents say, and leaves the rest to the bot that leads."""
-        self.shown.lanes.active = False
+        self.show.lanes.active = False
         await self.board.pages.reload()
         await self.home.load()
         self.startup.takes_clicks.set()
@@ -405,7 +405,7 @@ class Bot:
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        self.shown.lanes.active = True
+        self.show.lanes.active = True
         try:
             if await self._take_in_earlier():
                 await self._read_records()
@@ -427,15 +427,15 @@ class Bot:
         for record in self.base.index:
             self.monitoring.record_changed(record)
         await self.slack.app.backfill.expect()
-        self.shown.messenger.pause_posting(pages=True)
-        await self.shown.delivery.load()
-        self.told.replies.load(self.base.index)
+        self.show.messenger.pause_posting(pages=True)
+        await self.show.delivery.load()
+        self.agents.replies.load(self.base.index)
         await self.oncall.pager.load()
-        await self.told.sessions.load()
+        await self.agents.sessions.load()
         await self.home.load()
         for record in self.base.index:
             self.dispatcher.record_changed(record)
-            self.shown.nudges.record_changed(record)
+            self.show.nudges.record_changed(record)
             self.oncall.quorum.record_changed(record)
         self._leads, self._meanwhile = True, None
         for changed, ours in meanwhile:
@@ -447,16 +447,16 @@ class Bot:
         await self.integrity.check_key()
         for name, work in self._work_of_leader():
             self._begin(name, work)
-        self.told.channels.begin_to_tell()
-        await self.told.producers.start()
-        self._begin("producers", self.told.producers.failed())
+        self.agents.channels.begin_to_tell()
+        await self.agents.producers.start()
+        self._begin("producers", self.agents.producers.failed())
         self.integrity.sign_what_is_owed(self.base.index)
         _log.info("started", open=len(self.base.index), producers=len(self.base.settings.producers))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
-        yield "duplicates", self.shown.duplicates.run()
-        yield "nudges", self.shown.nudges.run()
+        yield "duplicates", self.show.duplicates.run()
+        yield "nudges", self.show.nudges.run()
         yield "quorum", self.oncall.quorum.run()
         yield "holders who are gone", self.oncall.leavers.run()
         yield "paging", self.oncall.pager.run()
@@ -467,9 +467,9 @@ class Bot:
         yield "home", self._run_home()
         if self.heartbeat is not None:
             yield "heartbeat", self.heartbeat.run()
-        yield "intake", self.told.intake.run()
+        yield "intake", self.agents.intake.run()
         yield "retention", self.upkeep.run()
-        yield "erasing", self.shown.erasing.run()
+        yield "erasing", self.show.erasing.run()
         yield "responders", self.dispatcher.run()
         yield "watchers", self.watchers.run()
         yield "changes", self.feed.run()
@@ -484,8 +484,8 @@ class Bot:
         waits: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(stop.wait()),
             self._died,
-            self.shown.lanes.failed,
-            self.told.intake.failed,
+            self.show.lanes.failed,
+            self.agents.intake.failed,
         }
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
@@ -499,7 +499,7 @@ class Bot:
         """Accepts nothing more, finishes running work, closes everything. The next start resumes what is left."""
         _log.info("stopping")
         await self.slack.app.stop()
-        await self.told.replies.outbox.close()  # sends the last replies while producers are still connected
+        await self.agents.replies.outbox.close()  # sends the last replies while producers are still connected
         if self._http is not None:
             self._http.begin_stop()
         # A closed subscription times out open questions and undelivered replies: these producers keep theirs.
@@ -508,15 +508,15 @@ class Bot:
         if not (self.store.leads and is_there) or await self._is_one_of_several():
             # We cannot know what is open, or another bot continues the subscriptions.
             waiting |= {each.name for each in self.base.settings.producers}
-        await self.told.producers.stop(waiting)
+        await self.agents.producers.stop(waiting)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.base.router.write_refusals()
         await self.watchers.close()
-        await self.told.intake.close()
-        await self.told.replies.outbox.close()
-        await self.shown.lanes.close()
+        await self.agents.intake.close()
+        await self.agents.replies.outbox.close()
+        await self.show.lanes.close()
         await self.base.web.close()
         if self.store.leads:
             await self.feed.settle()
@@ -536,7 +536,7 @@ class Bot:
 
     async def _run_channels(self) -> None:
         await self.startup.introduced.wait()
-        await self.told.channels.run()
+        await self.agents.channels.run()
 
     def _app_removed(self) -> None:
         """Asks Slack at once whether it still takes anything from the bot: for /readyz and, as the leader, to tell people."""
@@ -562,8 +562,8 @@ class Bot:
         return build(
             self.base,
             self.board,
-            self.shown,
-            self.told,
+            self.show,
+            self.agents,
             self.slack,
             signing=self.signing,
             integrated=self.integrated,
@@ -592,10 +592,10 @@ class Bot:
         return not self.store.leads or self._held(clarification) is not None
 
     def _is_awaited(self, clarification: str) -> bool:
-        return self.told.questions.is_awaited(clarification)
+        return self.agents.questions.is_awaited(clarification)
 
     def _shown_whole(self, record: Clarification) -> bool:
-        return not self.shown.rollups.may_hold(record) and self.base.renderer.shows_whole(
+        return not self.show.rollups.may_hold(record) and self.base.renderer.shows_whole(
             record, self.base.audiences.route(record).verbosity
         )
 
@@ -615,9 +615,9 @@ class Bot:
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            self.shown.delivery.know(record)
-            self.told.questions.record_changed(record)
-            self.told.sessions.record_changed(record)
+            self.show.delivery.know(record)
+            self.agents.questions.record_changed(record)
+            self.agents.sessions.record_changed(record)
             return
         before = self.base.index.get(record.id)
         self.base.telemetry.record_changed(before, record, self.base.audiences.route(record).name)
@@ -625,33 +625,33 @@ class Bot:
             for name in lifecycle(before, record):
                 _lifecycle_log.info(name, id=record.id)  # never its text
         if ours and record.is_open and record.earlier and record.earlier[-1].receipt is None:
-            self.slack.app.later.run(self.told.owing.sign_in_time(record.id), "receipt of an earlier round")
+            self.slack.app.later.run(self.agents.owing.sign_in_time(record.id), "receipt of an earlier round")
         for part in self._followers:
             part.record_changed(record)
-        self.told.replies.record_changed(record, ours=ours)
-        self.told.questions.record_changed(record)
-        self.told.sessions.record_changed(record)
+        self.agents.replies.record_changed(record, ours=ours)
+        self.agents.questions.record_changed(record)
+        self.agents.sessions.record_changed(record)
         self.home.record_changed(record)
 
     async def _forget(self) -> None:
         """Drops what another process forgot from memory, and, as the leader, from Slack."""
         await self.board.pages.reload()
-        await self.told.sessions.read()
+        await self.agents.sessions.read()
         if self.store.leads:
             await self.home.forgotten()
-            self.shown.erasing.refresh()
+            self.show.erasing.refresh()
 
     def _announce(self, tx: Tx, entry: str) -> Callable[[], None]:
         """Stores that a checkpoint is to be posted and told outside. Call the result once that is stored."""
         checkpoint, now = self.base.settings.trust.checkpoint, self.base.clock.now()
-        message = self.told.notices.checkpoint(entry, checkpoint.channel if checkpoint else None)
+        message = self.agents.notices.checkpoint(entry, checkpoint.channel if checkpoint else None)
         put(tx, [message])
         claims = claims_in(entry)
         data = {"entry": entry, "head": claims["head"], "sha256": claims["sha256"]}
         told = [each.announce(tx, "decisions-checkpoint", data, now) for each in self.integrated.mailers]
 
         def announced() -> None:
-            self.slack.app.later.run(self.shown.delivery.send_stored(message.key), "post a checkpoint")
+            self.slack.app.later.run(self.show.delivery.send_stored(message.key), "post a checkpoint")
             for send in told:
                 send()
 
@@ -662,7 +662,7 @@ class Bot:
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""
-        self.shown.delivery.refresh(clarification)
+        self.show.delivery.refresh(clarification)
         self.board.incidents.show_again(clarification)
 
     def _touch_home(self, _item: Incoming | None = None) -> None:
@@ -670,27 +670,27 @@ class Bot:
         self.home.touch()
 
 
-def _callbacks(base: Base, board: OnCallBoard, shown: DeliveryParts, told: IntakeParts) -> Callbacks:
+def _callbacks(base: Base, board: OnCallBoard, show: ShowParts, agents: AgentParts) -> Callbacks:
     from bot.show.callbacks import Callbacks
 
     return Callbacks(
         settings=base.settings,
-        questions=told.questions,
+        questions=agents.questions,
         store=base.store,
         links_of=board.permalinks.links,
-        tell=shown.nudges.callback_given_up,
+        tell=show.nudges.callback_given_up,
         clock=base.clock,
         rng=base.rng,
         on_outcome=partial(base.telemetry.delivered, "callback"),
     )
 
 
-def _home(base: Base, board: OnCallBoard, told: IntakeParts) -> HomeTabs:
+def _home(base: Base, board: OnCallBoard, agents: AgentParts) -> HomeTabs:
     return HomeTabs(
         gathering=Gathering(
             index=base.index,
             ledger=base.ledger,
-            sessions=told.sessions.facts,
+            sessions=agents.sessions.facts,
             roster=board.roster,
             policies=[policy.name for policy in base.settings.on_call],
             paged=board.incidents.paged,

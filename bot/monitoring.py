@@ -21,7 +21,7 @@ import structlog
 
 from bot.base import Base
 from bot.decisions.log import is_vouched_for
-from bot.intake.intake import IntakeParts
+from bot.intake.intake import AgentParts
 from bot.signing import Owing, Signing, settled
 from bot.slack.socket import Background
 from bot.storage.ledger import DatabaseLedger
@@ -261,7 +261,7 @@ class Integrity:
     """
 
     base: Base
-    told: IntakeParts
+    agents: AgentParts
     ledger: DatabaseLedger
     signing: Signing | None
     later: Background
@@ -279,20 +279,20 @@ class Integrity:
         look = partial(is_vouched_for, self.base.store, signing)
         if not await until_stored(look, self.base.clock, _log, "reading the log later"):
             _log.warning("another key signs now, which the one before did not announce", kid=signing.kid)
-            await self._notify(partial(self.told.notices.another_key, signing.kid))
+            await self._notify(partial(self.agents.notices.another_key, signing.kid))
 
     def sign_what_is_owed(self, known: Iterable[Summary]) -> None:
         """Makes, in the background, the receipts that no one has made yet. `known`: the records that need something."""
         for record in known:
             if record.round > 1 or not (record.is_open or record.is_signed):
-                self.later.run(self.told.owing.sign_in_time(record.id), "receipt that is owed")
+                self.later.run(self.agents.owing.sign_in_time(record.id), "receipt that is owed")
         if self.signing is not None and (self.signing.owes_some or self.signing.trouble):
             self.later.run(self._receipts_owed(self.signing), "receipts that are owed")
 
     async def _receipts_owed(self, signing: Signing) -> None:
         """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
         if (trouble := signing.trouble) is not None:
-            await self._notify(partial(self.told.notices.key_unreadable, trouble))
+            await self._notify(partial(self.agents.notices.key_unreadable, trouble))
         while not await asyncio.to_thread(signing.load):
             await self.base.clock.sleep(_KEY_RETRY)
         note = partial(signing.note, self.base.store, self.base.clock.now())
@@ -302,7 +302,7 @@ class Integrity:
             async with aclosing(self.ledger.every()) as every:
                 async for some in every:
                     for record in some.records:
-                        await self.told.owing.sign_in_time(record.id)
+                        await self.agents.owing.sign_in_time(record.id)
         except LedgersAway as error:
             _log.warning("receipts that are owed follow at the next start", reason=str(error))
             return
@@ -314,7 +314,7 @@ class Integrity:
         self._told_of.update(each.id for each in news)
         for issue in {each.issue_number for each in news}:
             ids = sorted(each.id for each in news if each.issue_number == issue)
-            notice = partial(self.told.notices.records_tampered, issue, ids)
+            notice = partial(self.agents.notices.records_tampered, issue, ids)
             self.later.run(self._notify(notice), "tell of changed records")
 
     def _tell_of_unreadable(self, clarification: str) -> None:
@@ -324,7 +324,7 @@ class Integrity:
         self._told_of.add(clarification)
         _log.error("cannot read a record", id=clarification)
         trouble = RecordUnreadable(clarification, parse_id(clarification)[0])
-        notice = partial(self.told.notices.ledger_unreadable, trouble)
+        notice = partial(self.agents.notices.ledger_unreadable, trouble)
         self.later.run(self._notify(notice), "tell of an unreadable record")
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:

@@ -25,7 +25,7 @@ from bot.ask.inbox import Inbox
 from bot.ask.producers import Producers
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
-from bot.intake.intake import IntakeParts
+from bot.intake.intake import AgentParts
 from bot.intake.notices import Channels
 from bot.monitoring import Monitoring
 from bot.oncall.incidents import Incidents
@@ -209,7 +209,7 @@ class Startup:
 
     app: SlackApp
     messenger: Messenger
-    told: IntakeParts
+    agents: AgentParts
     monitoring: Monitoring
     unread: Unread
     catch_up: CatchUp
@@ -267,8 +267,8 @@ class Startup:
 
     async def _catch_up(self) -> None:
         """Handles what producers and people said while the bot was away."""
-        await self.told.producers.first_contact(_CONTACT)
-        await self.told.intake.drained()
+        await self.agents.producers.first_contact(_CONTACT)
+        await self.agents.intake.drained()
         self.app.look_back()
         await self.catch_up.done.wait()
 

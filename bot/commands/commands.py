@@ -37,7 +37,7 @@ from bot.oncall.build import OnCallBoard
 from bot.oncall.roster import Roster
 from bot.people.access import AccessRefusal, Person, in_time
 from bot.settings.model import Settings
-from bot.show.delivery import Delivery, DeliveryParts
+from bot.show.delivery import Delivery, ShowParts
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
@@ -455,7 +455,7 @@ def _clean(text: str, limit: int) -> str:
 def build_commands(
     base: Base,
     board: OnCallBoard,
-    shown: DeliveryParts,
+    show: ShowParts,
     sessions: Sessions,
     *,
     hear: Callable[[str, float | None], Awaitable[None]],
@@ -487,7 +487,7 @@ def build_commands(
         turns=OnCallTurns(
             roster=board.roster,
             access=access,
-            delivery=shown.delivery,
+            delivery=show.delivery,
             settings=settings,
             clock=clock,
         ),
@@ -505,7 +505,7 @@ def build_commands(
             access=access,
             people=base.people,
             messages=board.messages,
-            delivery=shown.delivery,
+            delivery=show.delivery,
             renderer=base.renderer,
         ),
         renderer=base.renderer,

@@ -23,7 +23,7 @@ from bot.errors import StorageUnavailable
 from bot.intake.notices import Channels, Notices, Teller
 from bot.oncall.build import OnCallBoard
 from bot.routing import Audiences
-from bot.show.delivery import DeliveryParts
+from bot.show.delivery import ShowParts
 from bot.show.replies import Replies
 from bot.signing import Owing
 from bot.storage.store import Store, until_stored
@@ -416,7 +416,7 @@ def _last_event(fact: SessionFact) -> datetime:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class IntakeParts:
+class AgentParts:
     """The parts that take in what agents and other programs send, and that reply to agents."""
 
     sessions: Sessions
@@ -434,23 +434,23 @@ class IntakeParts:
 def build(
     base: Base,
     board: OnCallBoard,
-    shown: DeliveryParts,
+    show: ShowParts,
     *,
     on_put: Callable[[], None],
     on_event: Callable[[Incoming], None],
     wake_feed: Callable[[], None],
-) -> IntakeParts:
+) -> AgentParts:
     """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived. `wake_feed`:
     see `Questions`.
     """
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
     teller = Teller(
-        settings=settings, incidents=board.incidents, delivery=shown.delivery, renderer=base.renderer
+        settings=settings, incidents=board.incidents, delivery=show.delivery, renderer=base.renderer
     )
     notices = Notices(
         settings=settings,
         incidents=board.incidents,
-        delivery=shown.delivery,
+        delivery=show.delivery,
         messages=board.messages,
         renderer=base.renderer,
         teller=teller,
@@ -498,15 +498,15 @@ def build(
         policy = settings.route_for("").on_call
         return await board.roster.on_call(policy) if policy is not None else ()
 
-    return IntakeParts(
+    return AgentParts(
         sessions=sessions,
         teller=teller,
         notices=notices,
         channels=Channels(
             settings=settings,
             web=base.web,
-            messenger=shown.messenger,
-            delivery=shown.delivery,
+            messenger=show.messenger,
+            delivery=show.delivery,
             on_call=on_call,
             store=store,
             clock=clock,

@@ -282,7 +282,7 @@ def _priority(record: Summary, row: MessageRow) -> Priority:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class DeliveryParts:
+class ShowParts:
     """The parts that post, change and delete messages in Slack."""
 
     rollups: Rollups
@@ -304,7 +304,7 @@ def build(
     on_outcome: OnOutcome,
     active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
     is_awaited: Callable[[str], bool],
-) -> DeliveryParts:
+) -> ShowParts:
     """Builds them. `draw` draws a page, `on_outcome` is told each message's outcome; `active`: see `Nudges`; `is_awaited`: see
     `Delivery`.
     """
@@ -342,7 +342,7 @@ def build(
         is_awaited=is_awaited,
         clock=clock,
     )
-    return DeliveryParts(
+    return ShowParts(
         rollups=rollups,
         messenger=messenger,
         lanes=lanes,

@@ -66,7 +66,7 @@ from bot.oncall.outside import REMOVED
 from bot.people.access import require_answerers
 from bot.routing import Group
 from bot.settings.model import Settings
-from bot.show.delivery import DeliveryParts
+from bot.show.delivery import ShowParts
 from bot.show.desired import RollupThreads
 from bot.show.memory import SlackMemory
 from bot.slack import mrkdwn
@@ -496,7 +496,7 @@ class SlackParts:
 def build(
     base: Base,
     board: OnCallBoard,
-    shown: DeliveryParts,
+    show: ShowParts,
     *,
     sessions: Sessions,
     page_actions: PageActions,
@@ -523,7 +523,7 @@ def build(
     threads = Threads(
         messages=messages,
         pages=board.pages,
-        rollups=RollupThreads(messages, shown.rollups),
+        rollups=RollupThreads(messages, show.rollups),
         index=base.index,
         ledger=base.ledger,
         audiences=base.audiences,
@@ -547,7 +547,7 @@ def build(
     commands = build_commands(
         base,
         board,
-        shown,
+        show,
         sessions,
         hear=unread.hear,
         to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
@@ -557,7 +557,7 @@ def build(
 
     def group_of(clarification: str) -> Group | None:
         summary = base.index.get(clarification)
-        return None if summary is None else shown.rollups.group(summary)
+        return None if summary is None else show.rollups.group(summary)
 
     interactions = Interactions(
         answering=answering,
@@ -580,7 +580,7 @@ def build(
         memory=memory,
         messages=messages,
         unread=unread,
-        delivery=shown.delivery,
+        delivery=show.delivery,
         gateway=base.gateway,
         clock=clock,
         later=later,
@@ -609,7 +609,7 @@ def build(
                 messages=messages,
                 incidents=board.incidents,
                 pages=board.pages,
-                adopt=shown.messenger.adopt,
+                adopt=show.messenger.adopt,
                 group_of=group_of,
                 foreign=transport.suspect,
             ),

@@ -38,14 +38,14 @@ from bot.base import Base
 from bot.checks import Check
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
 from bot.feed import Feed
-from bot.intake.intake import IntakeParts
+from bot.intake.intake import AgentParts
 from bot.integrated import Integrated
 from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
 from bot.oncall.pager import Escalations
 from bot.people import access
 from bot.settings.model import ProducerSettings, Settings, is_loopback
-from bot.show.delivery import DeliveryParts
+from bot.show.delivery import ShowParts
 from bot.signing import Signing
 from bot.slack.app import SlackParts
 from bot.telemetry import Telemetry
@@ -321,8 +321,8 @@ def most_connections() -> int:
 def build(
     base: Base,
     board: OnCallBoard,
-    shown: DeliveryParts,
-    intake: IntakeParts,
+    show: ShowParts,
+    intake: AgentParts,
     in_slack: SlackParts,
     *,
     signing: Signing | None,
@@ -351,7 +351,7 @@ def build(
         producers=producers.status,
         slack_connected=lambda: app.connected,
         queues={
-            "delivery": lambda: shown.lanes.length,
+            "delivery": lambda: show.lanes.length,
             "replies": lambda: len(intake.replies.outbox),
             "callbacks": lambda: len(callbacks) if callbacks is not None else 0,
         },

@@ -53,8 +53,8 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
         "session.errored", session="sess_gone", error_message=f"{SECRET} broke", category="internal"
     )
     await stage.message(f"{SECRET} broke")
-    await bot.told.intake.drained()
-    await until(lambda: bot.shown.lanes.length == 0 and bot.board.pages.next_look() is None)
+    await bot.agents.intake.drained()
+    await until(lambda: bot.show.lanes.length == 0 and bot.board.pages.next_look() is None)
     await bot.board.messages.in_flight.settled()
     async with asyncio.timeout(60):
         while await bot.base.store.read(ON_ITS_WAY):  # noqa: ASYNC110 - the storage tells nobody
@@ -101,7 +101,7 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
 
     async with stage.bot() as bot, erasing(bot):
         await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
     assert list(leaks(stage, SECRET)) == []
 
 
@@ -140,16 +140,16 @@ async def test_words_go_from_the_memory_of_every_bot(stage: World) -> None:
 
     def remembered() -> list[str]:
         incidents = [repr(list(bot.board.incidents)) for bot in stage.bots]
-        sessions = [repr(bot.told.sessions._known) for bot in stage.bots]
+        sessions = [repr(bot.agents.sessions._known) for bot in stage.bots]
         return [each for each in (*incidents, *sessions) if SECRET in each]
 
     async with stage.bot() as bot:
         said_by = {"agent_id": "planner-agent", "agent_name": f"Agent of {SECRET}"}
         await stage.says("session.errored", error_message="Broke", category="internal", producer=said_by)
         await stage.page(SECRET)
-        await bot.told.intake.drained()
+        await bot.agents.intake.drained()
         for each in stage.bots:
-            await each.told.sessions.facts()
+            await each.agents.sessions.facts()
         await until(lambda: len(remembered()) == 2 * len(stage.bots), 20)
         await bot.board.messages.in_flight.settled()
         done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")

@@ -51,7 +51,7 @@ async def test_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
         await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
         stage.changed("update inbox set expires_at = 1 where token = 'rpl_1'")  # long ago
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen
@@ -71,7 +71,7 @@ async def test_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
         assert (await stage.reply("rpl_2"))["response"] is False
         await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
         assert (await stage.reply("rpl_3"))["response"] is True
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
     assert any(shown.ts == card.ts and "Answered" in said(shown) for shown in stage.cards()), (
         "it stays in Slack"
     )
@@ -99,7 +99,7 @@ async def test_question_stays_as_long_as_its_key_counts(stage: World) -> None:
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         answered = (await http.get(f"/questions/{asked['id']}", params={"wait": 30})).json()
         assert answered["status"] == "answered"
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
         await keeper.tidy()
         again = await http.post("/questions", json=question)
         assert (again.status_code, again.json()["id"], again.json()["answer"]) == (200, asked["id"], True)

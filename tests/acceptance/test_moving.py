@@ -61,7 +61,7 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
     await stage.reply("rpl_done")
     await stage.says("state.changed", session="s_done", from_state="awaiting_input", to_state="thinking")
     await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-    await stage.until(lambda: bot.shown.lanes.length == 0)
+    await stage.until(lambda: bot.show.lanes.length == 0)
     await stage.emit("rpl_open", question="Open \0 then?", session="s_open")
     waiting = await stage.card("then?")
     assert (await beside(stage, "escalate", "CLR-100001-001", "too late")).code == 0
@@ -123,7 +123,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-102"
         await stage.ask("rpl_other", question="And elsewhere?", session="s_other")
         assert len(stage.ledger(101_003)["clarifications"]) == 1
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
         # What was decided before has the receipt that it had, and one entry in the log; what is decided now has its own.
         assert bot.signing is not None
         now = await receipts(bot)

@@ -17,7 +17,7 @@ from workspace import Workspace
 @asynccontextmanager
 async def erasing(bot: Bot) -> AsyncIterator[None]:
     """What a running bot does about what was forgotten."""
-    task = asyncio.create_task(bot.shown.erasing.run())
+    task = asyncio.create_task(bot.show.erasing.run())
     try:
         yield
     finally:

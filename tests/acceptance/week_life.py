@@ -151,16 +151,16 @@ class Life:
 
     async def _begin(self) -> None:
         bot = self.bot
-        await bot.shown.delivery.load()
-        bot.told.replies.load(bot.base.index)
+        await bot.show.delivery.load()
+        bot.agents.replies.load(bot.base.index)
         await bot.feed.begin()
         await bot.oncall.pager.load()
         for record in bot.base.index:
-            bot.shown.nudges.record_changed(record)
-        self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.shown.lanes)))
+            bot.show.nudges.record_changed(record)
+        self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.show.lanes)))
         for part in (
-            bot.shown.delivery,
-            bot.shown.nudges,
+            bot.show.delivery,
+            bot.show.nudges,
             bot.oncall.pager,
             bot.monitoring,
             bot.oncall.feeds,
@@ -177,7 +177,7 @@ class Life:
         for part in self.parts:
             if part.done() and not part.cancelled():
                 part.result()
-        if (lanes := self.bot.shown.lanes.failed).done():
+        if (lanes := self.bot.show.lanes.failed).done():
             lanes.result()
 
     def effect(self) -> None:
@@ -222,8 +222,8 @@ class Life:
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)
-        await self.bot.told.replies.outbox.close()
-        await self.bot.shown.lanes.close()
+        await self.bot.agents.replies.outbox.close()
+        await self.bot.show.lanes.close()
         await self.store.close()
         self.die()
 

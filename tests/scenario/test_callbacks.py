@@ -240,7 +240,7 @@ async def test_kill_between_the_end_and_the_callback_loses_and_doubles_nothing(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Callbacks, "_put", lambda *_: None)
                 await asker.withdraw(asked)
-                while not await bot.told.questions.owed_callbacks():  # noqa: ASYNC110 - the storage tells nobody
+                while not await bot.agents.questions.owed_callbacks():  # noqa: ASYNC110 - the storage tells nobody
                     await asyncio.sleep(0.01)
         else:
             (feed,) = (each for each in bot._tasks if each.get_name() == "changes")
@@ -282,7 +282,7 @@ async def test_what_is_open_is_no_callback_that_is_owed(stage: World, hook: Rece
         await asker.ask(**fields, callback_url=f"{hook.url}&run=1")
         await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
         await at_rest(bot)
-        assert await bot.told.questions.owed_callbacks() == []
+        assert await bot.agents.questions.owed_callbacks() == []
         assert await owed(bot) == 1
     assert hook.got == []
 
@@ -328,7 +328,7 @@ async def test_after_a_start_those_that_never_failed_come_first(stage: World, ho
         await until(lambda: len(hook.got) == 4)
     hook.answers = [(-1, {})] * 4
     async with running(stage, table(hook)) as (bot, _):
-        first, *others = [each.clarification for each in await bot.told.questions.owed_callbacks()]
+        first, *others = [each.clarification for each in await bot.agents.questions.owed_callbacks()]
         assert first == last["id"]
         assert set(others) == {each.said["id"] for each in hook.got[:3]}
 
@@ -539,14 +539,14 @@ async def test_newer_url_that_comes_while_a_failure_is_stored_does_not_wait_eith
     hook.answers = [(429, {"Retry-After": "86400"})]
     async with running(stage, table(hook)) as (bot, asker):
         fields = dict[str, Any](question="Which age?", key="k1")
-        store_failure = bot.told.questions.callback_failed
+        store_failure = bot.agents.questions.callback_failed
 
         async def meanwhile(callback: Callback) -> None:
             await store_failure(callback)
             await asker.ask(200, **fields, callback_url=f"{hook.url}&run=2")
             await until(lambda: bot.feed.idle)
 
-        monkeypatch.setattr(bot.told.questions, "callback_failed", meanwhile)
+        monkeypatch.setattr(bot.agents.questions, "callback_failed", meanwhile)
         await asker.withdraw(await asker.ask(**fields, callback_url=f"{hook.url}&run=1"))
         await until(lambda: len(hook.got) == 2)
         await until_none(bot)

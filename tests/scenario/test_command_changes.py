@@ -323,7 +323,7 @@ async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
         raise StorageUnavailable
 
     async with stage.bot() as bot:
-        monkeypatch.setattr(bot.shown.delivery, "say", fails)
+        monkeypatch.setattr(bot.show.delivery, "say", fails)
         told = words(await command(stage, f"oncall hand <@{FOLAKE}> 2h"))
         assert f"<@{FOLAKE}> is on call for platform" in told
         assert "could not be notified" in told

@@ -377,7 +377,7 @@ async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: 
         await confirm(stage, event_id="evt_again")
         await confirm(stage, "rpl_2")
         await stage.until(lambda: len(stage.cards()) == 2)
-        await bot.told.intake.drained()
+        await bot.agents.intake.drained()
     records = stage.ledger(100001)["clarifications"]
     assert [(each["round"], each["aaep"]["replyToken"]) for each in records] == [(1, TOKEN), (1, "rpl_2")]
     assert len(stage.cards()) == 2

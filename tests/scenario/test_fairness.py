@@ -113,7 +113,7 @@ async def opened(stage: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         ) as light,
     ):
         held = Held(bot.base.ledger)
-        made = Scene(heavy, light, held, bot.told.questions.reading)
+        made = Scene(heavy, light, held, bot.agents.questions.reading)
         for number in range(6):
             asked = await heavy.post(
                 "/questions", json={"action": f"Send {number}", "arguments": LARGE, "escalate": False}
@@ -121,7 +121,7 @@ async def opened(stage: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
             assert asked.status_code == 201, asked.text
             made.ids.append(asked.json()["id"])
         held.issues |= {int(each.split("-")[1]) for each in made.ids}
-        monkeypatch.setattr(bot.told.questions, "ledger", held)
+        monkeypatch.setattr(bot.agents.questions, "ledger", held)
         listed = Questions.listed
 
         async def noted(questions: Questions, producer: str, *args: Any, **named: Any) -> Any:

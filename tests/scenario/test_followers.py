@@ -33,7 +33,7 @@ async def test_every_bot_lists_the_agents_that_the_leader_hears(stage: World, tw
         await stage.says("tool.completed", session=session)
         async with asyncio.timeout(60):
             for bot in two:
-                while session not in {fact.session_id for fact in await bot.told.sessions.facts()}:  # noqa: ASYNC110 - the listing must be asked for
+                while session not in {fact.session_id for fact in await bot.agents.sessions.facts()}:  # noqa: ASYNC110 - the listing must be asked for
                     await asyncio.sleep(0.01)
 
 
@@ -55,9 +55,9 @@ async def test_follower_has_the_leader_read_what_both_may_have_missed(
 
 async def test_lost_channel_is_known_to_both_and_told_once(stage: World, two: Two) -> None:
     stage.workspace.archive(AGENTS)
-    await until(lambda: all(AGENTS in bot.told.channels.lost for bot in two))
+    await until(lambda: all(AGENTS in bot.agents.channels.lost for bot in two))
     await stage.message("was archived", FALLBACK)
     stage.workspace.archive(AGENTS, undo=True)
-    await until(lambda: not any(bot.told.channels.lost for bot in two))
+    await until(lambda: not any(bot.agents.channels.lost for bot in two))
     await stage.message("can post in", FALLBACK)
     assert len(stage.workspace.messages(FALLBACK)) == 1  # the first message was updated

@@ -213,7 +213,7 @@ async def test_main_thread_of_any_type_is_no_subagent(stage: World, hooks: Hooks
 
 def waiting(stage: World) -> int:
     """How many calls wait for the first question, wherever they came in."""
-    return sum(len(bot.told.questions._waiting.get("CLR-100001-001", ())) for bot in stage.bots)
+    return sum(len(bot.agents.questions._waiting.get("CLR-100001-001", ())) for bot in stage.bots)
 
 
 async def test_one_call_seen_by_two_hooks_is_one_card(stage: World, hooks: Hooks) -> None:
@@ -257,7 +257,7 @@ async def test_only_the_same_call_is_the_same_card(
     one = await hooks.start(event("PreToolUse", **first))
     card = await stage.until(lambda: stage.cards() and stage.cards()[0])
     other = await hooks.start(event(**second))
-    await until(lambda: sum(map(len, stage.bots[0].told.questions._waiting.values())) == 2)
+    await until(lambda: sum(map(len, stage.bots[0].agents.questions._waiting.values())) == 2)
     await stage.until(lambda: len(stage.cards()) == cards)
     await press(stage, card, "Accept")
     assert (await hooks.decided(one))["permissionDecision"] == "allow"
@@ -294,11 +294,11 @@ async def test_no_answer_is_of_an_earlier_call(stage: World, hooks: Hooks) -> No
     asking = Speaker("local")
     for number in range(101):
         new = NewQuestion(question=f"Number {number}?", session="abc123", timeout=3600)
-        record, _ = await hooks.bot.told.questions.ask(new, asking)
-        await hooks.bot.told.questions.withdraw(record.id, "local")
+        record, _ = await hooks.bot.agents.questions.ask(new, asking)
+        await hooks.bot.agents.questions.withdraw(record.id, "local")
     again = await hooks.start(event())
     await until(
-        lambda: again.returncode is not None or sum(map(len, hooks.bot.told.questions._waiting.values()))
+        lambda: again.returncode is not None or sum(map(len, hooks.bot.agents.questions._waiting.values()))
     )
     assert again.returncode is None
     again.send_signal(signal.SIGTERM)
@@ -309,7 +309,7 @@ async def test_answer_that_comes_while_a_hook_joins_is_not_its_own(stage: World,
     """It has read that the question waits, and then has to wait for its turn."""
     first = await hooks.start(event())
     card = await stage.card("Run a shell command")
-    asked = hooks.bot.told.questions
+    asked = hooks.bot.agents.questions
     listed = asked.listed
 
     async def slowly(*args: Any, **more: Any) -> Any:
@@ -505,7 +505,7 @@ async def test_end_of_a_session_takes_all_its_cards_away(stage: World, hooks: Ho
     keys = ["hook-0-1", *(f"hook-what-any-asked-{number}" for number in range(45)), "of-another"]
     for key in keys:
         new = NewQuestion(action="Run", agent="claude-code", session="abc123", key=key, timeout=3600)
-        await hooks.bot.told.questions.ask(new, asking)
+        await hooks.bot.agents.questions.ask(new, asking)
     over = await hooks.start(event("SessionEnd"))
     await over.communicate()
     async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:

@@ -31,7 +31,7 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
     async with stage.bot(config(stage.producer.url, more=AWAY)) as bot:
         # Of producers the bot knows that leads: it is connected with them.
         async with httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
-            await stage.until(lambda: bot.told.producers.status()["planner"]["connected"])
+            await stage.until(lambda: bot.agents.producers.status()["planner"]["connected"])
             answer = await client.get("/readyz")
             live = await client.get("/livez")
             welcome = await client.get("/")

@@ -526,7 +526,7 @@ async def test_calls_that_differ_in_what_is_redacted_are_not_joined(stage: World
 async def test_call_that_is_cancelled_at_its_first_wait_was_asked(stage: World) -> None:
     async with stage.bot() as bot:
         asking = asyncio.ensure_future(
-            bot.told.questions.ask(NewQuestion(question="At once?"), Speaker("local"), repeats=True)
+            bot.agents.questions.ask(NewQuestion(question="At once?"), Speaker("local"), repeats=True)
         )
         await asyncio.sleep(0)
         asking.cancel()

@@ -457,7 +457,7 @@ async def test_listeners_leave_places_for_others_and_are_forgotten_when_they_lea
         assert (await door.answer(message))["error"] == "TOO_MANY_LISTEN"
         assert (await agent.task(task_id))["status"] == "working"
         await listening.aclose()
-        await until(lambda: not any(each.told.questions._waiting for each in stage.bots))
+        await until(lambda: not any(each.agents.questions._waiting for each in stage.bots))
         heard = None
         async with asyncio.timeout(30):
             while heard is None:  # the bot ends their requests a moment later

@@ -482,7 +482,7 @@ async def test_hooks_from_the_file_find_each_other(stage: World, file: OneFile) 
 
 
 def waiting(stage: World) -> int:
-    return sum(len(bot.told.questions._waiting.get("CLR-100001-001", ())) for bot in stage.bots)
+    return sum(len(bot.agents.questions._waiting.get("CLR-100001-001", ())) for bot in stage.bots)
 
 
 async def test_end_of_a_hook_takes_the_card_away(stage: World, file: OneFile) -> None:

@@ -262,7 +262,7 @@ async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Pa
     async with scene(tmp_path, clock=ours, producer_clock=wrong) as stage, stage.bot() as bot:
         await past_the_backlog(bot)
         await stage.says("session.started")
-        await until(lambda: abs(bot.told.producers.status()["planner"]["offset_seconds"]) > 60)
+        await until(lambda: abs(bot.agents.producers.status()["planner"]["offset_seconds"]) > 60)
         card = await stage.ask(timeout_seconds=300)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
@@ -271,7 +271,7 @@ async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Pa
 
 async def past_the_backlog(bot: Bot) -> None:
     """What comes in a connection's first second, by the event loop's time, may be a backlog: it says nothing of clocks."""
-    await until(lambda: bot.told.producers.status()["planner"]["connected"])
+    await until(lambda: bot.agents.producers.status()["planner"]["connected"])
     await asyncio.sleep(SETTLED + 0.2)
 
 

@@ -229,7 +229,7 @@ async def test_answer_is_handed_out_once_to_one_of_many_who_ask_for_it_so(
         card = await stage.card("Deploy 4.2")
         place, once = f"/questions/{asked['id']}", {"once": "true"}
         waits = [asyncio.create_task(each.http.get(place, params=once | {"wait": 50})) for each in ways * 3]
-        await until(lambda: sum(len(bot.told.questions._waiting[asked["id"]]) for bot in stage.bots) == 6)
+        await until(lambda: sum(len(bot.agents.questions._waiting[asked["id"]]) for bot in stage.bots) == 6)
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")).ok
         more = [
             call
@@ -778,7 +778,7 @@ async def test_forgotten_question_is_gone_also_for_who_waits(stage: World) -> No
         other = await asker.ask(question="And this?", session="s")
         await stage.card("Still there?")
         waiting = asyncio.create_task(http.get(f"/questions/{asked['id']}", params={"wait": 55}))
-        await until(lambda: any(asked["id"] in each.told.questions._waiting for each in stage.bots))
+        await until(lambda: any(asked["id"] in each.agents.questions._waiting for each in stage.bots))
         began = time.monotonic()
         forgotten = await beside(stage, "forget", asked["id"], "--abandon", "-y")
         assert forgotten.code == 0, forgotten.err
@@ -844,7 +844,7 @@ async def test_list_reads_each_question_once_and_shows_no_large_arguments(
         assert stage.issues() == [1, 2, 3, 100001]
         read: list[str] = []
         for each in stage.bots:
-            monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
+            monkeypatch.setattr(each.agents.questions, "ledger", Counted(each.base.ledger, read))
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}

@@ -387,7 +387,7 @@ async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(s
         first = await stage.ask("rpl_1")
         with database_locked(stage):
             await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
-            await until(lambda: bot.told.producers.status()["planner"]["backlog"] == 1)
+            await until(lambda: bot.agents.producers.status()["planner"]["backlog"] == 1)
             assert len(stage.cards()) == 1
         await stage.card("And now?")
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")

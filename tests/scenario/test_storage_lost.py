@@ -76,7 +76,7 @@ async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: World
     async with stage.bot() as bot:
         told = await stage.message(WAITING, FALLBACK)
         assert "1 is open" in said(told)
-        await bot.told.intake.drained()
+        await bot.agents.intake.drained()
         # It comes again, whatever else the producer sends again.
         await stage.emit("rpl_1", question="Open?")
         later = await stage.ask("rpl_3", session="sess_three", question="Something new?")

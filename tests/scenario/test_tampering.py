@@ -136,7 +136,7 @@ async def test_p5_nor_an_accepted_one_before_it_was_fetched(stage: World) -> Non
         await stage.message(TOLD, FALLBACK)
     assert stage.record()["status"] == "answered"
     async with stage.bot() as bot:
-        bot.shown.delivery.refresh(NAME)
+        bot.show.delivery.refresh(NAME)
         await stage.ask(question="And now?")  # after the cards of before
     assert [said(each) for each in stage.cards()][:1] == shown
 

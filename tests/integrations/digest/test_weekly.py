@@ -157,7 +157,7 @@ async def test_what_its_channel_may_see_goes_nowhere_else(stage: Night) -> None:
         await stage.later(bot, minutes=31)
         tried = lambda: any(call.outcome == "is_archived" for call in stage.workspace.calls)  # noqa: E731
         await stage.until(tried)
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
         await bot.board.messages.in_flight.settled()
     assert [channel for channel in stage.workspace.state.channels if digests(stage, channel)] == []
 

@@ -156,7 +156,7 @@ async def test_ledger_file_keeps_what_the_database_has_no_more(stage: World, is_
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
         await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await stage.until(lambda: bot.show.lanes.length == 0)
         await stage.in_step(42)
         await retention(bot).tidy()
         assert not await bot.store.read("select 1 from clarifications")
