@@ -3042,8 +3042,10 @@ class _Relay(_Stdio):
         calls = [*self.calls.values(), *self.parked.values()]
         for call in calls:
             call.cancel()
-        self._lines.put(None)
         ends = time.monotonic() + _FAREWELL
+        for call in calls:
+            call.until_written(ends)
+        self._lines.put(None)
         for call in calls:
             call.thread.join(max(0.0, ends - time.monotonic()))
         try:
@@ -3364,6 +3366,7 @@ class _Guarded:
         self._lock = threading.Lock()
         self._is_cancelled = threading.Event()
         self._cancelled_late: _Json | None = None
+        self._is_settled = threading.Event()  # whether the call is written for the server, or never will be
         self._came = threading.Event()
         self._response: _Json | None = None
         self._path = ""  # at the bot, once the call is held there
@@ -3382,6 +3385,13 @@ class _Guarded:
                 self._cancelled_late = message
             return self._state == "sent"
 
+    def until_written(self, ends: float) -> None:
+        """Waits for a call that the bot may have marked as sent, at the latest until `ends`."""
+        with self._lock:
+            is_sending = self._state == "sending"
+        if is_sending:
+            self._is_settled.wait(max(0.0, ends - time.monotonic()))
+
     def finish(self, response: _Json | None) -> None:
         """Takes the server's response; None: it has ended. A server that answers what it was not sent is not believed."""
         if response is None or self._state != "held":
@@ -3399,6 +3409,7 @@ class _Guarded:
         except Exception as error:  # noqa: BLE001 - the client is told
             self._respond(f"Internal error: {error!r}" if self._state == "held" else _IN_DOUBT)
         finally:
+            self._is_settled.set()
             if self._relay.calls.get(self._key) is self:  # not the next call with the same id
                 self._relay.calls.pop(self._key)
 
@@ -3490,6 +3501,7 @@ class _Guarded:
         relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
         with self._lock:
             self._state = "sent"
+        self._is_settled.set()
         if self._cancelled_late is not None:
             relay.forward(self._cancelled_late)
         while not self._came.wait(_HEARD):

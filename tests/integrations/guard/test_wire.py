@@ -157,6 +157,38 @@ async def test_guard_that_was_killed_after_it_sent_leaves_the_call_in_doubt_and_
         assert len(guarded.made()) == 1
 
 
+SLOW = """
+import signal, threading
+
+ends, call, on_signals = threading.Event(), clarify.Client.call, clarify._on_signals
+
+def noted(handler):
+    on_signals(handler)
+    if handler is signal.SIG_IGN:
+        threading.Timer(0.5, ends.set).start()
+
+def slow(client, given, *more, **others):
+    found = call(client, given, *more, **others)
+    if given.path.endswith("/send"):
+        ends.wait()
+    return found
+
+clarify._on_signals, clarify.Client.call = noted, slow
+"""
+
+
+async def test_client_that_leaves_while_the_bot_marks_a_call_as_sent_leaves_no_doubt(
+    guarded: Guarded,
+) -> None:
+    async with guarded.wire(guarded.changed(SLOW)) as wire:
+        wire.send(call(7, "delete_user", name="ann"))
+        await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
+        await until(lambda: guarded.states() == ["sent"])
+        await wire.end()
+    assert guarded.made() == [["delete_user", {"name": "ann"}]]
+    await until(lambda: guarded.states() == ["done"])
+
+
 async def test_server_that_ends_in_a_call_leaves_it_in_doubt(stage: World) -> None:
     async with Guarded.running(stage, "dies") as guarded, guarded.wire() as wire:
         wire.send(call(7, "delete_user", name="ann"))
