@@ -2910,7 +2910,9 @@ _OF_META = {  # what a held call keeps of `_meta`: no card shows the rest
 _KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
 _HEARD = 15  # seconds between two signs that a call's client is still there
 _GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
+_CROWDED = 2.0  # seconds until the next look, if the bot lets a call wait no longer
 _MOST_PAGES = 100  # of tools
+_MOST_TOOLS = 1000  # that the bot judges at once
 _SOON = 1.0  # seconds without the bot
 _SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
 _NOTES = {
@@ -3473,7 +3475,12 @@ class _Guarded:
             waited = time.monotonic() - began
             wait = _HEARD if self._is_parked else math.ceil(min(_HEARD, max(0.0, relay.wait - waited)))
             look = Call("GET", self._path, query={"wait": wait}, patience=2 * _HEARD)
+            asked = time.monotonic()
             state = relay.ask(look, self._check)
+            if (
+                state["status"] == "held" and (left := asked + wait - time.monotonic()) > 0
+            ):  # too many wait there
+                self._is_cancelled.wait(min(left, _CROWDED))
             if state["status"] == "held" and not self._is_parked:
                 if (waited := time.monotonic() - began) >= relay.wait:
                     self._park(state["id"])
