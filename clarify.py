@@ -3200,8 +3200,13 @@ class _Relay(_Stdio):
 
     def _judge(self, away: float | None = None) -> None:
         """Asks the bot what becomes of the tools' calls. Raises _NotMade, after `away` seconds without it."""
-        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}), away=away)
-        self._judged, self._judged_at, self.wait = said["tools"], time.monotonic(), said["wait"]
+        tools, judged = list(self.tools.values()), dict[str, dict[str, str]]()
+        for start in range(0, max(1, len(tools)), _MOST_TOOLS):
+            some = {"tools": tools[start : start + _MOST_TOOLS]}
+            said = self.ask(Call("POST", f"{self.path}/tools", some), away=away)
+            judged |= said["tools"]
+            self.wait = said["wait"]
+        self._judged, self._judged_at = judged, time.monotonic()
 
     def _verdict(self, name: str) -> str:
         return self._judged.get(name, {}).get("verdict", "ask")
