@@ -3482,9 +3482,8 @@ class _Guarded:
             look = Call("GET", self._path, query={"wait": wait}, patience=2 * _HEARD)
             asked = time.monotonic()
             state = relay.ask(look, self._check)
-            if (
-                state["status"] == "held" and (left := asked + wait - time.monotonic()) > 0
-            ):  # too many wait there
+            left = asked + wait - time.monotonic()
+            if state["status"] == "held" and left > 0:
                 self._is_cancelled.wait(min(left, _CROWDED))
             if state["status"] == "held" and not self._is_parked:
                 if (waited := time.monotonic() - began) >= relay.wait:
