@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from functools import partial
@@ -234,16 +234,23 @@ async def test_log_says_what_became_of_a_call(stage: World) -> None:
 
 
 @pytest.fixture
-def killed_early(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Threads get no notices, as if the bot was killed before."""
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_LOOK", 0.1)
+
+
+@pytest.fixture
+def killed_early(caller: Caller) -> Iterator[pytest.MonkeyPatch]:
+    """Threads get no notices until this is undone, as if the bot was killed before."""
 
     async def thread(*_: Any) -> None:
         raise StorageUnavailable("killed")
 
-    monkeypatch.setattr(caller.guard.host.teller, "thread", thread)
-    return monkeypatch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(caller.guard.host.teller, "thread", thread)
+        yield patch
 
 
+@pytest.mark.usefixtures("_looks_often")
 async def test_people_hear_of_a_doubt_though_the_bot_was_killed_before_it_told_them(
     caller: Caller, killed_early: pytest.MonkeyPatch
 ) -> None:
@@ -251,11 +258,11 @@ async def test_people_hear_of_a_doubt_though_the_bot_was_killed_before_it_told_t
     await caller.done(call)
     assert caller.states() == ["doubt"]
     killed_early.undo()
-    await caller.guard.settle_owed()
     assert "Look whether it took effect" in said(await caller.stage.message("In doubt"))
-    assert caller.owed() == [None]
+    await until(lambda: caller.owed() == [None])
 
 
+@pytest.mark.usefixtures("_looks_often")
 async def test_people_hear_that_nothing_was_sent_though_the_bot_was_killed_before_it_told_them(
     caller: Caller, killed_early: pytest.MonkeyPatch
 ) -> None:
@@ -266,9 +273,8 @@ async def test_people_hear_that_nothing_was_sent_though_the_bot_was_killed_befor
     await caller.http.delete(f"/guard/prod/calls/{call}")
     assert caller.states() == ["ended"]
     killed_early.undo()
-    await caller.guard.settle_owed()
     assert "Accepted, but" in said(await caller.stage.message("Not sent"))
-    assert caller.owed() == [None]
+    await until(lambda: caller.owed() == [None])
 
 
 async def test_agent_whose_response_is_lost_hears_of_a_doubt_again(caller: Caller) -> None:
