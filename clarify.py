@@ -2915,7 +2915,9 @@ _OF_META = {  # what a held call keeps of `_meta`: no card shows the rest
 _KNOWN_FOR = 30.0  # seconds for which the bot's word on a tool counts
 _HEARD = 15  # seconds between two signs that a call's client is still there
 _GONE = 45.0  # seconds without the bot, after which a call is given up: it takes a client for gone after 60
+_CROWDED = 2.0  # seconds until the next look, if the bot lets a call wait no longer
 _MOST_PAGES = 100  # of tools
+_MOST_TOOLS = 1000  # that the bot judges at once
 _SOON = 1.0  # seconds without the bot
 _SERVER_PATIENCE = 30.0  # seconds for the server to list its tools, and to end
 _NOTES = {
@@ -3047,8 +3049,10 @@ class _Relay(_Stdio):
         calls = [*self.calls.values(), *self.parked.values()]
         for call in calls:
             call.cancel()
-        self._lines.put(None)
         ends = time.monotonic() + _FAREWELL
+        for call in calls:
+            call.until_written(ends)
+        self._lines.put(None)
         for call in calls:
             call.thread.join(max(0.0, ends - time.monotonic()))
         try:
@@ -3201,8 +3205,13 @@ class _Relay(_Stdio):
 
     def _judge(self, away: float | None = None) -> None:
         """Asks the bot what becomes of the tools' calls. Raises _NotMade, after `away` seconds without it."""
-        said = self.ask(Call("POST", f"{self.path}/tools", {"tools": list(self.tools.values())}), away=away)
-        self._judged, self._judged_at, self.wait = said["tools"], time.monotonic(), said["wait"]
+        tools, judged = list(self.tools.values()), dict[str, dict[str, str]]()
+        for start in range(0, max(1, len(tools)), _MOST_TOOLS):
+            some = {"tools": tools[start : start + _MOST_TOOLS]}
+            said = self.ask(Call("POST", f"{self.path}/tools", some), away=away)
+            judged |= said["tools"]
+            self.wait = said["wait"]
+        self._judged, self._judged_at = judged, time.monotonic()
 
     def _verdict(self, name: str) -> str:
         return self._judged.get(name, {}).get("verdict", "ask")
@@ -3369,6 +3378,7 @@ class _Guarded:
         self._lock = threading.Lock()
         self._is_cancelled = threading.Event()
         self._cancelled_late: _Json | None = None
+        self._is_settled = threading.Event()  # whether the call is written for the server, or never will be
         self._came = threading.Event()
         self._response: _Json | None = None
         self._path = ""  # at the bot, once the call is held there
@@ -3387,6 +3397,13 @@ class _Guarded:
                 self._cancelled_late = message
             return self._state == "sent"
 
+    def until_written(self, ends: float) -> None:
+        """Waits for a call that the bot may have marked as sent, at the latest until `ends`."""
+        with self._lock:
+            is_sending = self._state == "sending"
+        if is_sending:
+            self._is_settled.wait(max(0.0, ends - time.monotonic()))
+
     def finish(self, response: _Json | None) -> None:
         """Takes the server's response; None: it has ended. A server that answers what it was not sent is not believed."""
         if response is None or self._state != "held":
@@ -3404,6 +3421,7 @@ class _Guarded:
         except Exception as error:  # noqa: BLE001 - the client is told
             self._respond(f"Internal error: {error!r}" if self._state == "held" else _IN_DOUBT)
         finally:
+            self._is_settled.set()
             if self._relay.calls.get(self._key) is self:  # not the next call with the same id
                 self._relay.calls.pop(self._key)
 
@@ -3467,7 +3485,11 @@ class _Guarded:
             waited = time.monotonic() - began
             wait = _HEARD if self._is_parked else math.ceil(min(_HEARD, max(0.0, relay.wait - waited)))
             look = Call("GET", self._path, query={"wait": wait}, patience=2 * _HEARD)
+            asked = time.monotonic()
             state = relay.ask(look, self._check)
+            left = asked + wait - time.monotonic()
+            if state["status"] == "held" and left > 0:
+                self._is_cancelled.wait(min(left, _CROWDED))
             if state["status"] == "held" and not self._is_parked:
                 if (waited := time.monotonic() - began) >= relay.wait:
                     self._park(state["id"])
@@ -3495,6 +3517,7 @@ class _Guarded:
         relay.to_server({"id": self._key, "method": _CALL, "params": self._params})
         with self._lock:
             self._state = "sent"
+        self._is_settled.set()
         if self._cancelled_late is not None:
             relay.forward(self._cancelled_late)
         while not self._came.wait(_HEARD):

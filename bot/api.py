@@ -241,7 +241,8 @@ class Paging:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A request of a producer that may call the bot, as it does for `/questions`. `path`: the values of the names in the route's
-    path; `ends`: returns when the server stops, or the caller hangs up: then nothing may wait for it any more.
+    path; `ends`: returns when the server stops, the caller hangs up, or too many wait: then nothing may wait for it any more.
+    What waits takes one of the places that all callers of the bot share, for as long as it awaits `ends`.
     """
 
     speaker: Speaker

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from bot import integrations
 from bot.api import Figures, Integration, Job, Known, Route, Watcher
@@ -72,6 +73,9 @@ class Integrated:
     routes: dict[str, Sequence[Route]]
     figures: dict[str, Callable[[], Awaitable[Sequence[Figures]]]]
     broken: dict[str, str]
+    uncounted: dict[str, str] = field(
+        default_factory=dict
+    )  # why the figures of some were left out last, by name
 
     @classmethod
     def build(cls, base: Base, teller: Teller, questions: Questions) -> Integrated:
@@ -126,9 +130,11 @@ class Integrated:
         """Yields what /readyz asks."""
         for each in self.mirrors:
             yield Check(each.part, each.trouble)
-        yield Check(
-            "integrations", lambda: "; ".join(f"{name} {why}" for name, why in self.broken.items()) or None
-        )
+        yield Check("integrations", self._trouble)
+
+    def _trouble(self) -> str | None:
+        found = [*self.broken.items(), *self.uncounted.items()]
+        return "; ".join(f"{name} {why}" for name, why in found) or None
 
     async def waiting(self) -> Mapping[tuple[str, str], int]:
         """Returns how many messages wait, by integration and party."""
@@ -138,14 +144,16 @@ class Integrated:
             for party, count in (await each.waiting()).items()
         }
 
-    async def counted(self) -> Mapping[str, Sequence[Figures]]:
-        """Returns what /metrics shows of integrations, by their names."""
-        found: dict[str, Sequence[Figures]] = {}
+    async def counted(self) -> bytes:
+        """Returns what /metrics shows of integrations, as text."""
+        found = b""
         for name, figures in self.figures.items():
             try:
-                found[name] = await figures()
-            except Exception:  # noqa: BLE001 - others wrote it
+                found += _shown(name, await figures())
+                self.uncounted.pop(name, None)
+            except Exception as error:  # noqa: BLE001 - others wrote it
                 _log.exception("metrics leave out an integration", integration=name)
+                self.uncounted[name] = f"has no figures ({type(error).__name__}); see the log"
         return found
 
     async def take_in(self, taking: TakingIn) -> bool:
@@ -165,6 +173,16 @@ class Integrated:
             if earlier is not None and await taking.fill(earlier):
                 return True
         return False
+
+
+def _shown(integration: str, figures: Sequence[Figures]) -> bytes:
+    registry = CollectorRegistry()
+    for each in figures:
+        name = f"clarify_{integration}_{each.name}"
+        gauge = Gauge(name, each.about, labelnames=each.labels, registry=registry)
+        for labels, value in each.values.items():
+            (gauge.labels(*labels) if labels else gauge).set(value)
+    return generate_latest(registry)
 
 
 def _broken(settings: Settings) -> dict[str, str]:

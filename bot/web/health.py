@@ -32,7 +32,6 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
-from bot.api import Figures
 from bot.ask.inbox import Backlog
 from bot.checks import Check, run_all
 from bot.errors import StorageUnavailable
@@ -134,8 +133,8 @@ async def _alive() -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def _none() -> Mapping[str, Sequence[Figures]]:
-    return {}
+async def _none() -> bytes:
+    return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +143,7 @@ class Sources:
 
     `leads`: whether this replica is the leader. `backlog`: the inbox's, raises StorageUnavailable. `producers`: see
     `Producers.status`. `queues`: the length of each queue by name. `outside`: how many messages of integrations wait, by
-    integration and party, raises StorageUnavailable. `integrations`: their own figures, by integration.
+    integration and party, raises StorageUnavailable. `integrations`: their own figures, as text.
     """
 
     telemetry: Telemetry
@@ -157,7 +156,7 @@ class Sources:
     slack_connected: Callable[[], bool]
     queues: Mapping[str, Callable[[], int]]
     outside: Callable[[], Awaitable[Mapping[tuple[str, str], int]]]
-    integrations: Callable[[], Awaitable[Mapping[str, Sequence[Figures]]]] = _none
+    integrations: Callable[[], Awaitable[bytes]] = _none
 
 
 def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
@@ -177,12 +176,12 @@ def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
             waiting, queued = await _waiting(sources)
             lag = await _lag()
             registry = CollectorRegistry()
-            own = _of_integrations(await sources.integrations())
-            registry.register(_Collected([*_figures(sources, lag, waiting, queued), *own]))
+            registry.register(_Collected(list(_figures(sources, lag, waiting, queued))))
             ProcessCollector(registry=registry)
             sources.telemetry.know(sources.audiences.names, queued)
             counted = generate_latest(sources.telemetry.registry)
-            return Response(counted + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+            counted += generate_latest(registry) + await sources.integrations()
+            return Response(counted, media_type=CONTENT_TYPE_LATEST)
 
     return router
 
@@ -300,15 +299,6 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             for what in _FROM_PRODUCERS
         ],
     )
-
-
-def _of_integrations(found: Mapping[str, Sequence[Figures]]) -> Iterator[Metric]:
-    for integration, figures in found.items():
-        for each in figures:
-            family = GaugeMetricFamily(f"clarify_{integration}_{each.name}", each.about, labels=each.labels)
-            for labels, value in each.values.items():
-                family.add_metric(labels, value)
-            yield family
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

@@ -157,7 +157,7 @@ class Waiting:
         """`links_of` returns the links to cards that are known in time, by clarification."""
         self._questions = questions
         self._links_of = links_of
-        self._places = SharedPlaces(most)
+        self.places = SharedPlaces(most)
 
     async def settled(
         self, record: Clarification, producer: str, wait: float, *ends: Callable[[], Awaitable[Any]]
@@ -168,7 +168,7 @@ class Waiting:
         """
         had_place = True
         if wait and record.is_open:
-            with self._places.place(producer) as lost:
+            with self.places.place(producer) as lost:
                 if lost is not None:
                     record = await self._questions.until_settled(
                         record.id, producer, wait, lost.wait(), *(end() for end in ends)

@@ -402,7 +402,7 @@ def build(
         push.push_routes(callers=callers, producers=producers, clock=clock),
         health.health_routes(needed, others),
         health.metrics_routes(sources, callers),
-        integrations.integration_routes(integrated.routes, askers),
+        integrations.integration_routes(integrated.routes, askers, waiting.places),
     ]
     if app.request_url is not None:
         routers.append(push.slack_routes(app.request_url))

@@ -180,6 +180,12 @@ def _broken(module: Path) -> None:
 
 
 @pytest.fixture
+def _no_figure(module: Path) -> None:
+    """A value of it is no number."""
+    module.write_text(MODULE.replace('{("7",): 1.0}', '{("7",): "bright"}'))
+
+
+@pytest.fixture
 def _no_mirror(module: Path) -> None:
     """What it returns is a mere `Observer`."""
     module.write_text(MODULE.replace("async def settle(self)", "async def finish(self)"))
@@ -242,6 +248,16 @@ async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_wa
         foreign = await http.post("/night/lamp/off", json=1, headers={"Origin": "https://example.org"})
         assert foreign.json()["error"] == "BROWSER"
         assert "clarify_build_info" in (await http.get("/metrics")).text, "though its figures fail"
+
+
+@pytest.mark.usefixtures("_no_figure")
+async def test_figures_that_cannot_be_shown_are_left_out_and_told(stage: Night) -> None:
+    text = stage.config(step("0m", "dm")) + f'\n[night]\nchannel = "{FALLBACK}"\n'
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        shown = await http.get("/metrics")
+        assert (shown.status_code, "clarify_build_info" in shown.text) == (200, True)
+        troubles = {each["name"]: each["why"] for each in (await http.get("/readyz")).json()["degraded"]}
+        assert troubles["integrations"] == "night has no figures (ValueError); see the log"
 
 
 @pytest.mark.usefixtures("_no_mirror")

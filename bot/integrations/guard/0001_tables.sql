@@ -14,9 +14,12 @@ create table guard_calls (       -- calls that a rule holds, each with the quest
   outcome text,                  -- accepted, edited, rejected; null: undecided, or closed without a decision
   sender text,                   -- who sends it: a random name
   seen_at real not null,         -- when its client was last there
-  told integer not null default 0  -- 1: the agent was told that it is in doubt
+  owed text,                     -- what is still to be done about its state: `doubt`: tell people; `left`: withdraw its question, or tell them
+  told text                      -- of a call in doubt: the later call to which the agent made this was told; null: none
 ) without rowid;
-create index guard_calls_open on guard_calls (state, seen_at) where state in ('held', 'accepted', 'sent', 'doubt');
+create index guard_calls_by_state on guard_calls (state, seen_at);
+create index guard_calls_by_time on guard_calls (asked_at);
+create index guard_calls_owed on guard_calls (owed) where owed is not null;
 
 create table guard_tools (       -- how tools were defined when a person last saw them, or else when they were first seen
   guard text not null,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import structlog
 
@@ -39,9 +40,13 @@ from core.receipts import canonical, digest
 from core.transitions import AlreadyAnswered
 
 _log = structlog.get_logger("clarify.guard")
+_T = TypeVar("_T")
 _LONGEST_WAIT = 25  # seconds of one request
 _GONE = timedelta(seconds=60)  # after which a client that was not heard of is gone
 _LOOK = 10.0  # seconds between looks for those
+_MOST_TOOLS = 1000  # of one request
+_MOST_KNOWN = 5000  # tools of a guard
+_AT_ONCE = 200  # rows that one transaction adds
 _NOT_MADE = "The call was not made."
 _LEFT = "the agent no longer waits"
 _DOUBT = (
@@ -126,65 +131,66 @@ class Calls:
 
     async def _tools(self, request: Request) -> Response:
         """Says of each tool what becomes of its calls: with "ask", of some of them at least."""
-        guard, given = self._guard(request), _object(request.body).get("tools")
-        if not isinstance(given, list):
-            raise BadInput("`tools` must be a list.")
-        # Calls of those that cannot be read are refused.
-        tools = [tool for each in given if (tool := _readable(each)) is not None]
+        guard, tools = self._guard(request), await self._read(request, _tools_in)
         known = await self._seen(guard, tools)
         judged = {
-            each.name: judge(guard, each, None, is_changed=known[each.name] != each.fingerprint)
+            each.name: judge(guard, each, None, is_changed=known.get(each.name) != each.fingerprint)
             for each in tools
         }
         said = {name: {"verdict": each.verdict, "rule": each.rule} for name, each in judged.items()}
         return Response(200, {"tools": said, "wait": guard.wait.total_seconds()})
 
     async def _seen(self, guard: GuardSettings, tools: Sequence[Tool]) -> dict[str, str]:
-        """Returns the fingerprints of tools as a person last saw them. Those that are new count as seen."""
+        """Returns the fingerprints of tools as a person last saw them. Those that are new count as seen, while there is room for
+        them; the others are not in it.
+        """
+        known = await self._known(guard)
+        new = [each for each in tools if each.name not in known][: max(0, _MOST_KNOWN - len(known))]
+        if not new:
+            return known
+        for start in range(0, len(new), _AT_ONCE):
+            rows = [_pinned(guard, each) for each in new[start : start + _AT_ONCE]]
+            await self.host.store.write(partial(_pin, rows))
+        return await self._known(guard)
+
+    async def _known(self, guard: GuardSettings) -> dict[str, str]:
         rows = await self.host.store.read(
             "select tool, fingerprint from guard_tools where guard = :guard", guard=guard.name
         )
-        known = {row["tool"]: row["fingerprint"] for row in rows}
-        if not (new := [each for each in tools if each.name not in known]):
-            return known
-
-        def work(tx: Tx) -> None:
-            tx.many(
-                "insert into guard_tools (guard, tool, fingerprint, definition)"
-                " values (:guard, :tool, :fingerprint, :definition) on conflict (guard, tool) do nothing",
-                [_pinned(guard, each) for each in new],
-            )
-
-        await self.host.store.write(work)
-        return {each.name: each.fingerprint for each in new} | known
+        return {row["tool"]: row["fingerprint"] for row in rows}
 
     async def _hold(self, request: Request) -> Response:
-        guard, held = self._guard(request), _Held.read(request.body)
+        guard, held = self._guard(request), await self._read(request, _Held.read)
         known = await self._seen(guard, [held.tool])
-        is_changed = known[held.tool.name] != held.tool.fingerprint
+        is_changed = known.get(held.tool.name) != held.tool.fingerprint
         judged = judge(guard, held.tool, held.arguments, is_changed=is_changed)
         if judged.verdict == "deny":
             return Response(200, {"status": "denied", "reason": f"Not allowed by the rule {judged.rule}."})
         if judged.verdict == "allow":
             return Response(200, {"status": "allowed"})
-        if await self._tell_doubt(guard, request.speaker.producer, held.tool.name):
+        if await self._tell_doubt(guard, request.speaker.producer, held):
             return Response(
                 200, {"status": "doubt", "reason": f"An earlier call of {held.tool.name}: {_DOUBT}"}
             )
         record = await self._asked(guard, held, judged, request, is_changed=is_changed)
         return Response(201, await self._state(record))
 
-    async def _tell_doubt(self, guard: GuardSettings, producer: str, tool: str) -> bool:
-        """Whether an earlier call is in doubt, and its agent was not told yet."""
-        return bool(
-            await self.host.store.run(
-                "update guard_calls set told = 1 where state = 'doubt' and told = 0"
-                " and guard = :guard and producer = :producer and tool = :tool",
-                guard=guard.name,
-                producer=producer,
-                tool=tool,
-            )
+    async def _tell_doubt(self, guard: GuardSettings, producer: str, held: _Held) -> bool:
+        """Whether an earlier call is in doubt, and its agent was not told yet, or only in response to this request."""
+        store = self.host.store
+        about = {"guard": guard.name, "producer": producer, "tool": held.tool.name, "call": held.call}
+        found = await store.read(
+            "select clarification from guard_calls where state = 'doubt' and guard = :guard and producer = :producer"
+            " and tool = :tool and (told is null or told = :call)",
+            **about,
         )
+        for row in found:
+            await store.run(
+                "update guard_calls set told = :call where clarification = :id",
+                id=row["clarification"],
+                call=held.call,
+            )
+        return bool(found)
 
     async def _asked(
         self, guard: GuardSettings, held: _Held, judged: Judged, request: Request, *, is_changed: bool
@@ -194,14 +200,15 @@ class Calls:
             tool.name if PLAIN.fullmatch(tool.name) else json.dumps(tool.name)
         )  # look-alikes by their codes
         context = f"The server describes {name}:\n{tool.definition['description'] or '(no description)'}"
-        if is_changed:
-            row = await self.host.store.read_one(
-                "select definition from guard_tools where guard = :guard and tool = :tool",
-                guard=guard.name,
-                tool=tool.name,
-            )
-            before = "" if row is None else row["definition"]
-            changes = difference(before, tool)  # first: a description could imitate what follows it
+        row = await self.host.store.read_one(
+            "select definition from guard_tools where guard = :guard and tool = :tool",
+            guard=guard.name,
+            tool=tool.name,
+        )
+        if is_changed and row is not None:
+            changes = difference(
+                row["definition"], tool
+            )  # first: a description could imitate what follows it
             context = f"The tool changed since a person last saw it:\n{changes}\n\n{context}"
         agent = held.agent if held.agent and speaker.may_be(held.agent) else None
         fields = {
@@ -249,11 +256,12 @@ class Calls:
             id=row["clarification"],
         )
         wait = request.query.get("wait", "0")
-        if not wait.isdecimal() or int(wait) > _LONGEST_WAIT:
+        if len(wait) > len(str(_LONGEST_WAIT)) or not wait.isdecimal() or int(wait) > _LONGEST_WAIT:
             raise BadInput(f"`wait` must be a number of seconds from 0 to {_LONGEST_WAIT}.")
-        record = await self.host.questions.until_settled(
-            row["clarification"], request.speaker.producer, int(wait), request.ends()
-        )
+        questions, about = self.host.questions, (row["clarification"], request.speaker.producer)
+        record = await questions.find(*about)
+        if int(wait) and record.is_open:
+            record = await questions.until_settled(*about, int(wait), request.ends())
         return Response(200, await self._state(record))
 
     async def _cancel(self, request: Request) -> Response:
@@ -264,23 +272,32 @@ class Calls:
 
     async def _end(self, clarification: str, producer: str, why: str) -> bool:
         """Ends a call that was not sent, and withdraws its question. Returns False if it was sent."""
-        ended = await self.host.store.run(
-            "update guard_calls set state = 'ended' where clarification = :id and state in ('held', 'accepted')",
+        await self.host.store.run(
+            "update guard_calls set state = 'ended', owed = 'left'"
+            " where clarification = :id and state in ('held', 'accepted')",
             id=clarification,
         )
+        row = await self.host.store.read_one(
+            "select state, owed from guard_calls where clarification = :id", id=clarification
+        )
+        if row is not None and row["owed"] == "left":
+            await self._left(clarification, producer, why)
+        return row is None or row["state"] not in {"sent", "done", "doubt"}
+
+    async def _left(self, clarification: str, producer: str, why: str) -> None:
+        """Withdraws the question of a call that ended, or tells people if one accepted it before."""
         try:
             await self.host.questions.withdraw(clarification, producer, why)
         except AlreadyAnswered as error:
-            if ended and _accepted(error.record) is not None:
+            if _accepted(error.record) is not None:
                 words = f"Accepted, but {why}. {_NOT_MADE}"
                 await self.host.teller.thread(error.record, "guard-left", "Not sent", [words])
-        return bool(ended) or not await self._is_sent(clarification)
+        await self._no_longer_owed(clarification)
 
-    async def _is_sent(self, clarification: str) -> bool:
-        row = await self.host.store.read_one(
-            "select state from guard_calls where clarification = :id", id=clarification
+    async def _no_longer_owed(self, clarification: str) -> None:
+        await self.host.store.run(
+            "update guard_calls set owed = null where clarification = :id", id=clarification
         )
-        return row is not None and row["state"] in {"sent", "done", "doubt"}
 
     async def _send(self, request: Request) -> Response:
         """Marks an accepted call as sent, and returns what to send. Only the first that asks for it may send it."""
@@ -328,8 +345,8 @@ class Calls:
 
             def work(tx: Tx) -> None:
                 if tx.run(
-                    "update guard_calls set state = 'done' where clarification = :id and state in ('sent', 'doubt')"
-                    " and sender = :sender",
+                    "update guard_calls set state = 'done', owed = null where clarification = :id"
+                    " and state in ('sent', 'doubt') and sender = :sender",
                     id=record.id,
                     sender=sender,
                 ):
@@ -343,11 +360,16 @@ class Calls:
 
     async def _doubt(self, record: Clarification, sender: str) -> None:
         if await self.host.store.run(
-            "update guard_calls set state = 'doubt' where clarification = :id and state = 'sent' and sender = :sender",
+            "update guard_calls set state = 'doubt', owed = 'doubt'"
+            " where clarification = :id and state = 'sent' and sender = :sender",
             id=record.id,
             sender=sender,
         ):
-            await self.host.teller.thread(record, "guard-doubt", "In doubt", [_DOUBT])
+            await self._doubted(record)
+
+    async def _doubted(self, record: Clarification) -> None:
+        await self.host.teller.thread(record, "guard-doubt", "In doubt", [_DOUBT])
+        await self._no_longer_owed(record.id)
 
     async def _state(self, record: Clarification) -> dict[str, Any]:
         """Returns how a call stands, with what that means for the agent as its `reason`."""
@@ -370,6 +392,11 @@ class Calls:
             return said | {"status": "accepted", "arguments": arguments}
         await self.host.questions.picked_up(record)
         return said | {"status": "refused", "reason": f"{_why(record)} {_NOT_MADE}"}
+
+    async def _read(self, request: Request, reader: Callable[[bytes], _T]) -> _T:
+        """Reads the body, a large one beside the event loop."""
+        producer, body = request.speaker.producer, request.body
+        return await self.host.questions.reading.run(producer, partial(reader, body), len(body))
 
     def _guard(self, request: Request) -> GuardSettings:
         guard = self.guards.get(request.path["guard"])
@@ -425,26 +452,48 @@ class Calls:
         while True:
             await self.host.clock.sleep(_LOOK)
             now = self.host.clock.now()
-            if now - began < _GONE:
-                continue  # clients could not be heard before
             try:
-                await self.end_lost(now)
-            except (StorageUnavailable, ClarifyError) as error:
+                await self.settle_owed()
+                if now - began >= _GONE:  # clients could not be heard before
+                    await self.end_lost(now)
+            except StorageUnavailable as error:
                 _log.warning("looking for lost calls later", reason=str(error))
+
+    async def settle_owed(self) -> None:
+        """Does what was still owed about calls when a bot was killed, or when a record could not be used."""
+        rows = await self.host.store.read(
+            "select clarification, producer, owed from guard_calls where owed is not null"
+        )
+        for row in rows:
+            with _one_of_many(row):
+                if row["owed"] == "doubt":
+                    await self._doubted(await self.host.ledger.find(row["clarification"]))
+                else:
+                    await self._left(row["clarification"], row["producer"], _LEFT)
 
     async def end_lost(self, now: datetime) -> None:
         """Ends the calls whose client was not heard of for a minute."""
         rows = await self.host.store.read(
             "select clarification, producer, state, sender from guard_calls"
-            " where (state in ('held', 'accepted', 'sent') or (state = 'ended' and decided_at is null)) and seen_at < :since",
+            " where state in ('held', 'accepted', 'sent') and seen_at < :since",
             since=(now - _GONE).timestamp(),
         )
         for row in rows:
-            if row["state"] == "sent":
-                record = await self.host.ledger.find(row["clarification"])
-                await self._doubt(record, row["sender"])
-            else:
-                await self._end(row["clarification"], row["producer"], _LEFT)
+            with _one_of_many(row):
+                if row["state"] == "sent":
+                    record = await self.host.ledger.find(row["clarification"])
+                    await self._doubt(record, row["sender"])
+                else:
+                    await self._end(row["clarification"], row["producer"], _LEFT)
+
+
+@contextmanager
+def _one_of_many(row: Any) -> Iterator[None]:
+    """Inside, a record that cannot be used does not keep the others waiting."""
+    try:
+        yield
+    except ClarifyError as error:
+        _log.warning("looking at a call later", clarification=row["clarification"], reason=str(error))
 
 
 def _not_now(why: str) -> RouteRefused:
@@ -490,10 +539,26 @@ def _why(record: Clarification) -> str:
     return f"Closed by {outcome.by} without a decision{comment}"
 
 
+def _tools_in(body: bytes) -> list[Tool]:
+    """Returns the tools that can be read. Calls of the others are refused."""
+    given = _object(body).get("tools")
+    if not isinstance(given, list) or len(given) > _MOST_TOOLS:
+        raise BadInput(f"`tools` must be a list of at most {_MOST_TOOLS:,}.")
+    return [tool for each in given if (tool := _readable(each)) is not None]
+
+
 def _readable(given: object) -> Tool | None:
     with suppress(BadInput):
         return Tool.read(given)
     return None
+
+
+def _pin(rows: Sequence[dict[str, str]], tx: Tx) -> None:
+    tx.many(
+        "insert into guard_tools (guard, tool, fingerprint, definition)"
+        " values (:guard, :tool, :fingerprint, :definition) on conflict (guard, tool) do nothing",
+        rows,
+    )
 
 
 def _pinned(guard: GuardSettings, tool: Tool) -> dict[str, str]:

@@ -4,6 +4,7 @@
 - `dies`: ends when it is called.
 - `mute`: never answers a call.
 - `grows`: each list describes its tools in other words.
+- `many`: it has a thousand tools more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def say(message: dict[str, Any]) -> None:
 
 def tools() -> list[dict[str, Any]]:
     words = f"Version {lists}." if BEHAVIOUR == "grows" else "Does it."
-    names = ("get_user", "delete_user", "transfer", "drop_table")
+    names = ["get_user", "delete_user", "transfer", "drop_table"]
+    if BEHAVIOUR == "many":
+        names += [f"get_{number}" for number in range(1000)]
     return [{"name": name, "description": words, "inputSchema": {"type": "object"}} for name in names]
 
 

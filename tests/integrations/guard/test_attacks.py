@@ -395,7 +395,7 @@ async def test_call_is_its_producers_alone(stage: World) -> None:
         async with httpx.AsyncClient(
             base_url=caller.http.base_url, headers={"Authorization": "Bearer two-secret-0123456789"}
         ) as http:
-            other = Caller(stage, http)
+            other = Caller(stage, caller.bot, http)
             assert "error" in await other.look(held)
             assert await other.send(held) == 404
             assert (await http.delete(f"/guard/prod/calls/{held}")).status_code == 404

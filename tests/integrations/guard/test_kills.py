@@ -86,7 +86,7 @@ async def killed(guarded: Guarded, name: str, step: int) -> str | None:
     before = len(guarded.states())
     did_accept = await lived(guarded, name, step)
     await guarded.a_minute_passes()
-    guarded.stage.changed("update guard_calls set told = 1")  # as if the agent had called again
+    guarded.stage.changed("update guard_calls set told = 'a later call'")  # as if the agent had called again
     made = [arguments for _, arguments in guarded.made() if arguments["name"] == name]
     assert len(made) <= did_accept
     states = guarded.states()[before:]

@@ -6,10 +6,14 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
+from bot.api import Request, Response
+from bot.integrations.guard.calls import Calls
+from bot.web import server
 from tests.integrations.guard.kit import RULES, Guarded, call, told
 from tests.kit.stdio import FILE, Json
 from tests.kit.until import until
@@ -155,6 +159,63 @@ async def test_guard_that_was_killed_after_it_sent_leaves_the_call_in_doubt_and_
             wire.send(call(2, "delete_user", name="ann"))
             await until(lambda: guarded.states() == ["doubt", "held"])
         assert len(guarded.made()) == 1
+
+
+SLOW = """
+import signal, threading
+
+ends, call, on_signals = threading.Event(), clarify.Client.call, clarify._on_signals
+
+def noted(handler):
+    on_signals(handler)
+    if handler is signal.SIG_IGN:
+        threading.Timer(0.5, ends.set).start()
+
+def slow(client, given, *more, **others):
+    found = call(client, given, *more, **others)
+    if given.path.endswith("/send"):
+        ends.wait()
+    return found
+
+clarify._on_signals, clarify.Client.call = noted, slow
+"""
+
+
+async def test_client_that_leaves_while_the_bot_marks_a_call_as_sent_leaves_no_doubt(
+    guarded: Guarded,
+) -> None:
+    async with guarded.wire(guarded.changed(SLOW)) as wire:
+        wire.send(call(7, "delete_user", name="ann"))
+        await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
+        await until(lambda: guarded.states() == ["sent"])
+        await wire.end()
+    assert guarded.made() == [["delete_user", {"name": "ann"}]]
+    await until(lambda: guarded.states() == ["done"])
+
+
+async def test_guard_that_the_bot_lets_wait_no_longer_looks_every_two_seconds(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[float](), Calls._look
+
+    async def noted(calls: Calls, request: Request) -> Response:
+        looks.append(time.monotonic())
+        return await look(calls, request)
+
+    monkeypatch.setattr(server, "_MOST_WAITING", 0)
+    monkeypatch.setattr(Calls, "_look", noted)
+    async with Guarded.running(stage) as guarded, guarded.wire() as wire:
+        wire.send(call(7, "delete_user", name="ann"))
+        await until(lambda: len(looks) > 1)
+        assert looks[1] - looks[0] > 1
+        await guarded.press(FOLAKE, await guarded.card("Call delete_user on prod"), "Accept")
+        assert told(await wire.said(7)) == "delete_user done"
+
+
+async def test_tools_of_a_server_with_more_than_a_thousand_are_all_judged(stage: World) -> None:
+    async with Guarded.running(stage, "many") as guarded, guarded.wire() as wire:
+        for tool in ("get_user", "get_999"):
+            assert told(await wire.answer(call(tool, tool))) == f"{tool} done"
 
 
 async def test_server_that_ends_in_a_call_leaves_it_in_doubt(stage: World) -> None:
