@@ -284,3 +284,17 @@ async def test_all_pages_of_a_step_are_stored_together(world: World) -> None:
     world.store.write = counting  # type: ignore[method-assign]
     await world.pages.send(*(Batch((item,), (DM, POST)) for item in items))
     assert commits == [6]
+
+
+async def test_p12_newer_list_that_is_still_needed_does_not_stand_for_an_older_page(world: World) -> None:
+    """What it says of the older page's question goes from it once that is over, as long as it lists others."""
+    over, other = await world.raised("e:1", "CLR-1-001"), await world.raised("e:2", "CLR-2-001")
+    await world.sent(over, to=(DM,))
+    await world.sent(over, other, to=(DM,))
+    await world.store.run("update messages set channel = 'D1', ts = page || '.1', seen = 1")
+    await world.store.run("update incidents set closed_at = 1 where id = :id", id=over.id)
+    row = await world.messages.get(f"page:1:{DM.target}")
+    assert row is not None
+    assert not await world.pages.is_covered(row)
+    await world.store.run("update incidents set closed_at = 1 where id = :id", id=other.id)
+    assert await world.pages.is_covered(row)

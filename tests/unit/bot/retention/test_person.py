@@ -84,7 +84,9 @@ async def test_each_table_keeps_only_what_is_signed_open_or_still_applies(
     await store.write(lambda tx: fill(tx, records, {42: 5}))
     for user in (USER, OTHER):
         await put(store, "homes", user_id=user, team="T1", channel="D1", opened_at=1.0, pages="{}")
-        await put(store, "texts", id=f"t-{user}", body=json.dumps({"user": user, "text": "Ship it"}))
+        other = OTHER if user == USER else USER  # whom a text names, it is not theirs
+        text = {"user": user, "text": f"Ship it, <@{other}>"}
+        await put(store, "texts", id=f"t-{user}", body=json.dumps(text))
         await put(store, "texts", id=f"hint:C1:1.0:{user}", body="2026")
         await put(store, "onces", key=f"late:CLR-42-001:1:{user}")
         entries = [{"entry": json.dumps({"what": "taken", "user": user, "page": None})}]
