@@ -2391,7 +2391,7 @@ def _session(session: str) -> str:
 
 # --- clarify.py mcp: the MCP tools on standard input and output
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 ASKING = ("ask_human", "ask_approval")
 DEFAULT_WAIT = 45
 INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. \

@@ -196,7 +196,10 @@ async def test_person_is_forgotten_where_no_signed_decision_names_them(stage: Wo
         file = stage.ledger_file(100001)
         await stage.until(lambda: not file.exists() or ADE not in file.read_text())
         log = stage.folder / "log.jsonl"
-        log.write_text((await beside(stage, "log")).out)
+        async with asyncio.timeout(60):  # the log follows a moment later
+            while not (entries := (await beside(stage, "log")).out):
+                pass
+        log.write_text(entries)
         checked = await beside(stage, "verify", "--log", str(log))
         assert checked.code == 0, checked.err
         exported = await beside(stage, "export")

@@ -27,7 +27,7 @@ OF_ONE_DRIVER = {  # or have names put into statements
     for name in (
         "sqlite.py",
         "postgres.py",
-        "lease.py",
+        "server.py",
         "tables.py",
         "tx.py",
         "ledger.py",
