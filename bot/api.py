@@ -110,7 +110,6 @@ __all__ = [
     "EnvironmentName",
     "Erased",
     "EventFollower",
-    "Figures",
     "Follower",
     "GivenUp",
     "Header",
@@ -123,6 +122,7 @@ __all__ = [
     "Known",
     "LocalFiles",
     "Message",
+    "Metric",
     "Mirror",
     "Name",
     "OnCall",
@@ -282,8 +282,8 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """A figure of an integration in `/metrics`, as `clarify_INTEGRATION_NAME`: what it is about, the names of its labels, and its
+class Metric:
+    """A metric of an integration in `/metrics`, named `clarify_INTEGRATION_NAME`: what it is about, the names of its labels, and its
     present value by the labels' values. Labels must hold nothing that agents or people say.
     """
 
@@ -380,7 +380,7 @@ class Integration:
         channels: returns the channels that its settings name, by key. The bot must be in them.
         watches: creates a watcher that keeps something in sync with the clarifications, from the whole configuration.
         routes: creates its routes in the HTTP server, for producers only, from the bot and the settings.
-        figures: returns what `/metrics` shows of it, from the bot and the settings.
+        metrics: returns what `/metrics` shows of it, from the bot and the settings.
     """
 
     name: str
@@ -399,4 +399,4 @@ class Integration:
     channels: Callable[[Any], Mapping[str, str]] = lambda _: {}
     watches: Callable[[Configuration, Known, Clock], Watcher] | None = None
     routes: Callable[[Host, Any], Sequence[Route]] | None = None
-    figures: Callable[[Host, Any], Awaitable[Sequence[Figures]]] | None = None
+    metrics: Callable[[Host, Any], Awaitable[Sequence[Metric]]] | None = None

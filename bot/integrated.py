@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from bot import integrations
-from bot.api import Figures, Integration, Job, Known, Route, Watcher
+from bot.api import Integration, Job, Known, Metric, Route, Watcher
 from bot.ask.questions import Questions
 from bot.base import Base
 from bot.checks import Check, CheckResult, wrong
@@ -71,11 +71,11 @@ class Integrated:
     consumers: list[Consumer]
     mirrors: list[Mirror]
     routes: dict[str, Sequence[Route]]
-    figures: dict[str, Callable[[], Awaitable[Sequence[Figures]]]]
+    metrics: dict[str, Callable[[], Awaitable[Sequence[Metric]]]]
     broken: dict[str, str]
     uncounted: dict[str, str] = field(
         default_factory=dict
-    )  # why the figures of some were left out last, by name
+    )  # why the metrics of some were left out last, by name
 
     @classmethod
     def build(cls, base: Base, teller: Teller, questions: Questions) -> Integrated:
@@ -84,7 +84,7 @@ class Integrated:
             consumers=[],
             mirrors=[],
             routes={},
-            figures={},
+            metrics={},
             broken=_broken(base.settings),
         )
         entries = Entries(router=base.router, ledger=base.ledger, clock=base.clock)
@@ -105,8 +105,8 @@ class Integrated:
                 made._add(host, None if found.follows is None else found.follows(host, settings))
                 if found.routes is not None:
                     made.routes[found.name] = found.routes(host, settings)
-                if found.figures is not None:
-                    made.figures[found.name] = partial(found.figures, host, settings)
+                if found.metrics is not None:
+                    made.metrics[found.name] = partial(found.metrics, host, settings)
             except Exception as error:  # noqa: BLE001 - others wrote it, and its words may hold a secret
                 _log.exception("an integration cannot be started", integration=found.name)
                 made.broken[found.name] = f"cannot be started ({type(error).__name__}); see the log"
@@ -147,13 +147,13 @@ class Integrated:
     async def counted(self) -> bytes:
         """Returns what /metrics shows of integrations, as text."""
         found = b""
-        for name, figures in self.figures.items():
+        for name, metrics in self.metrics.items():
             try:
-                found += _shown(name, await figures())
+                found += _shown(name, await metrics())
                 self.uncounted.pop(name, None)
             except Exception as error:  # noqa: BLE001 - others wrote it
                 _log.exception("metrics leave out an integration", integration=name)
-                self.uncounted[name] = f"has no figures ({type(error).__name__}); see the log"
+                self.uncounted[name] = f"has no metrics ({type(error).__name__}); see the log"
         return found
 
     async def take_in(self, taking: TakingIn) -> bool:
@@ -175,9 +175,9 @@ class Integrated:
         return False
 
 
-def _shown(integration: str, figures: Sequence[Figures]) -> bytes:
+def _shown(integration: str, metrics: Sequence[Metric]) -> bytes:
     registry = CollectorRegistry()
-    for each in figures:
+    for each in metrics:
         name = f"clarify_{integration}_{each.name}"
         gauge = Gauge(name, each.about, labelnames=each.labels, registry=registry)
         for labels, value in each.values.items():

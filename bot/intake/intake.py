@@ -312,8 +312,8 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 class Sessions:
     """The sessions with events or direct questions in the last day, at most 5,000, for the lists of agents.
 
-    Once `load` was called, `note` is told of all events, and they are in memory. Before, another bot leads and hears the
-    events, so they are read for each list.
+    They are in memory once `load` was called: from then on, `note` gets every event. Until then, another bot leads and gets the
+    events, so each list reads them from the storage.
     """
 
     store: Store

@@ -5,9 +5,9 @@ errors, events without a card, handoffs, tool results, ends of sessions, ledgers
 
 `Channels` finds the channels that the bot needs but cannot post in, and tells people once, where they can still be reached. If a
 channel was archived or deleted, or the bot was removed from it, the fallback channel says so. If that is lost, too, the people on
-call get a direct message. Once the channel can be used again, the message says so. What people still need to see of a lost channel
-is shown again in the fallback channel at once. Slack's events say when to look; what is told follows from what Slack answers then.
-So a start finds what happened meanwhile, and an event that comes late or twice changes nothing.
+call get a direct message. Once the channel can be used again, the message says so. The open questions of a lost channel move to the
+fallback channel at once. An event from Slack only makes the bot look: it reports what Slack answers then. So a start finds what
+happened meanwhile, and an event that comes late or twice changes nothing.
 """
 
 from __future__ import annotations

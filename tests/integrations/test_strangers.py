@@ -27,7 +27,7 @@ import asyncio
 from datetime import timedelta
 
 from bot.api import (
-    Asked, ChannelId, Delivered, Figures, Integration, OnCall, Paging, Response, Route, RouteRefused, Section, SettingsTable, Shift,
+    Asked, ChannelId, Delivered, Metric, Integration, OnCall, Paging, Response, Route, RouteRefused, Section, SettingsTable, Shift,
     SlackCommand, Timetable, Words, fixed
 )
 from core.questions import NewQuestion
@@ -111,7 +111,7 @@ class Lamp:
 async def shone(host, settings):
     if STORED:
         raise RuntimeError("a defect")
-    return [Figures("lamps", "Lamps that shine", ["room"], {("7",): 1.0})]
+    return [Metric("lamps", "Lamps that shine", ["room"], {("7",): 1.0})]
 
 
 class Rota:
@@ -142,7 +142,7 @@ integration = Integration(
     job=poem,
     channels=lambda settings: {"channel": settings.channel},
     routes=lambda host, settings: [Route("POST", "/lamp/{how}", Lamp(host, settings).turn)],
-    figures=shone,
+    metrics=shone,
     watches=lambda file, known, clock: Defective(),
     on_call=OnCall(
         settings=str, about="The e-mail address.", label="rota", source=lambda email, zone, secret: Rota(email)
@@ -247,7 +247,7 @@ async def test_stranger_asks_through_a_route_of_its_own_and_the_log_says_what_wa
         assert answers[0].json() == {"error": "NO_LAMP", "message": "Lamps are not turned so."}
         foreign = await http.post("/night/lamp/off", json=1, headers={"Origin": "https://example.org"})
         assert foreign.json()["error"] == "BROWSER"
-        assert "clarify_build_info" in (await http.get("/metrics")).text, "though its figures fail"
+        assert "clarify_build_info" in (await http.get("/metrics")).text, "though its metrics fail"
 
 
 @pytest.mark.usefixtures("_no_figure")
@@ -257,7 +257,7 @@ async def test_figures_that_cannot_be_shown_are_left_out_and_told(stage: Night) 
         shown = await http.get("/metrics")
         assert (shown.status_code, "clarify_build_info" in shown.text) == (200, True)
         troubles = {each["name"]: each["why"] for each in (await http.get("/readyz")).json()["degraded"]}
-        assert troubles["integrations"] == "night has no figures (ValueError); see the log"
+        assert troubles["integrations"] == "night has no metrics (ValueError); see the log"
 
 
 @pytest.mark.usefixtures("_no_mirror")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from bot.api import CheckResult, Integration, Secrets, Tables, right, warning
 from bot.integrations.guard.calls import Calls
-from bot.integrations.guard.figures import figures
+from bot.integrations.guard.metrics import metrics
 from bot.integrations.guard.settings import GuardSettings, each_once
 
 
@@ -32,6 +32,6 @@ integration = Integration(
     follows=Calls.of,
     routes=lambda host, tables: Calls.of(host, tables).routes(),
     tables=Tables(),
-    figures=figures,
+    metrics=metrics,
     check=_check,
 )

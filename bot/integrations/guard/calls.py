@@ -1,8 +1,8 @@
-"""Calls that a guard holds: asks people about each, and says when it may be sent, once.
+"""Holds the calls of a guard: asks people about each, and lets an accepted one be sent once.
 
-A call's row goes held → accepted → sent → done | doubt, or ended, which means never sent. Whoever forwards the call marks it as
-sent first, with a random name of its own: only the one that did may send it, so nothing is ever sent twice. Sent, and then not
-heard of: in doubt. The question and its row are stored in one transaction.
+A call's row goes from held to accepted, sent, and done or doubt; or it becomes ended, which means that it was never sent. A client
+marks a call as sent before it forwards it, under a random name of its own. Only that client may send it, so nothing is sent twice.
+If a call was sent and its result is lost, the call is in doubt. The question and its row are stored in one transaction.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _OPEN = frozenset({"held", "accepted"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HoldRequest:
     """A request to hold a call, as read."""
 
     call: str
@@ -68,7 +68,7 @@ class _Held:
     session: str | None
 
     @classmethod
-    def read(cls, body: bytes) -> _Held:
+    def read(cls, body: bytes) -> _HoldRequest:
         given = _object(body)
         arguments, call = given.get("arguments", {}), given.get("call")
         agent, session = given.get("agent"), given.get("session")
@@ -160,7 +160,7 @@ class Calls:
         return {row["tool"]: row["fingerprint"] for row in rows}
 
     async def _hold(self, request: Request) -> Response:
-        guard, held = self._guard(request), await self._read(request, _Held.read)
+        guard, held = self._guard(request), await self._read(request, _HoldRequest.read)
         known = await self._seen(guard, [held.tool])
         is_changed = known.get(held.tool.name) != held.tool.fingerprint
         judged = judge(guard, held.tool, held.arguments, is_changed=is_changed)
@@ -175,7 +175,7 @@ class Calls:
         record = await self._asked(guard, held, judged, request, is_changed=is_changed)
         return Response(201, await self._state(record))
 
-    async def _tell_doubt(self, guard: GuardSettings, producer: str, held: _Held) -> bool:
+    async def _tell_doubt(self, guard: GuardSettings, producer: str, held: _HoldRequest) -> bool:
         """Whether an earlier call is in doubt, and its agent was not told yet, or only in response to this request."""
         store = self.host.store
         about = {"guard": guard.name, "producer": producer, "tool": held.tool.name, "call": held.call}
@@ -193,7 +193,7 @@ class Calls:
         return bool(found)
 
     async def _asked(
-        self, guard: GuardSettings, held: _Held, judged: Judged, request: Request, *, is_changed: bool
+        self, guard: GuardSettings, held: _HoldRequest, judged: Judged, request: Request, *, is_changed: bool
     ) -> Clarification:
         tool, speaker = held.tool, request.speaker
         name = (
@@ -248,7 +248,7 @@ class Calls:
         return record
 
     async def _look(self, request: Request) -> Response:
-        """Says how a call stands; with `wait`, once that changes. Whoever waits for it is known to be there."""
+        """Returns the state of a call; with `wait`, once it changes. A client that asks counts as present."""
         row = await self._row(request)
         await self.host.store.run(
             "update guard_calls set seen_at = :now where clarification = :id",

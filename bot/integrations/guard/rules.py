@@ -32,7 +32,7 @@ CHANGED = "pin"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as its server defines it. `definition`: what a person is told of it, which `fingerprint` is of."""
+    """A tool as its server defines it. `definition`: what people see of it; `fingerprint`: the digest of that."""
 
     name: str
     definition: Mapping[str, Any] = field(repr=False)

@@ -67,7 +67,7 @@ class GuardSettings(SettingsTable):
     ask: tuple[Annotated[RuleSettings, BeforeValidator(_rule)], ...] = ()
     """Tools whose calls need an approval, if `deny` does not name them: patterns, or tables."""
     allow: tuple[Pattern, ...] = ()
-    """Tools that need none, if neither `deny` nor `ask` names them."""
+    """Tools whose calls pass without an approval, if neither `deny` nor `ask` names them."""
     other: Verdict = "ask"
     """What becomes of all other calls. Only with "allow" do requests pass that are not in the protocol."""
     timeout: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(days=30))] = timedelta(hours=1)

@@ -8,12 +8,12 @@ from datetime import timedelta
 from statistics import median
 from typing import Any
 
-from bot.api import Figures, Host
+from bot.api import Host, Metric
 
 _SPAN = timedelta(days=7)
 
 
-async def figures(host: Host, _tables: Any) -> Sequence[Figures]:
+async def metrics(host: Host, _tables: Any) -> Sequence[Metric]:
     rows = await host.store.read(
         "select guard, rule, state, outcome, asked_at, decided_at from guard_calls where asked_at > :since",
         since=(host.clock.now() - _SPAN).timestamp(),
@@ -31,17 +31,17 @@ async def figures(host: Host, _tables: Any) -> Sequence[Figures]:
         "undecided, accepted (unchanged), edited (and accepted), rejected, closed (expired or withdrawn)"
     )
     return [
-        Figures(
+        Metric(
             "calls",
             f"Calls held in the last 7 days, by rule and outcome: {outcome}",
             ["guard", "rule", "outcome"],
             calls,
         ),
-        Figures(
+        Metric(
             "decision_seconds",
             "Median time to accept or reject a call of the last 7 days, by rule",
             ["guard", "rule"],
             {rule: median(found) for rule, found in seconds.items()},
         ),
-        Figures("doubts", "Calls of the last 7 days that are in doubt", ["guard"], doubts),
+        Metric("doubts", "Calls of the last 7 days that are in doubt", ["guard"], doubts),
     ]
